@@ -1,0 +1,104 @@
+"""An engine: how to start and speak to one serving system. One file per engine; its stem is its name."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from loop.bundles import Effective, Flattened
+from loop.errors import BundleError
+from loop.flags import Flag, to_argv
+from loop.record import Record
+
+DENIED_ENV: Mapping[str, str] = {
+    "LOOP_": "the launcher's own variables",
+    "PYTHONPATH": "would shadow the engine; use an overlay or a plugin",
+    "SGLANG_SIMULATE_ACC": "simulated acceptance is not speed",
+    "SGLANG_KERNEL_API_LOGLEVEL": "instrumentation changes what is timed",
+    "SGLANG_TORCH_PROFILER_DIR": "instrumentation changes what is timed",
+    "CUDA_LAUNCH_BLOCKING": "instrumentation changes what is timed",
+    "NSYS_": "instrumentation changes what is timed",
+}
+"""Environment prefix → why no bundle may set it."""
+
+
+class Denied(Record):
+    """An option that no bundle may set, or only to some values."""
+
+    reason: str
+    allows: Callable[[Any], bool] | None = None
+    """Whether a value is harmless; None denies them all."""
+
+
+class Engine(Record, ABC):
+    """One serving system, installed for the interpreter `python`."""
+
+    python: str
+
+    name: ClassVar[str]
+    dialect: ClassVar[str] = "generate"
+    """How timed traffic speaks to it."""
+    command: ClassVar[tuple[str, ...]]
+    """Argv after the interpreter; the launcher fills `{MODEL_PATH}`, `{HOST}` and `{PORT}`."""
+    platforms: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Device → argv, env and entry point that it needs to run there at all."""
+    ready_line: ClassVar[str]
+    """What it logs when it serves."""
+    health_path: ClassVar[str] = "/health_generate"
+    info_path: ClassVar[str] = "/server_info"
+    flush_path: ClassVar[str] = "/flush_cache"
+    denied: ClassVar[Mapping[str, Denied]] = {}
+    """Field an option sets → why it is denied."""
+    volatile: ClassVar[frozenset[str]] = frozenset()
+    """Resolved fields that differ between two starts of the same bundle."""
+    derived: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """Field → other fields that the engine itself changes when it is set."""
+
+    @cached_property
+    @abstractmethod
+    def version(self) -> str:
+        """The installed version; raises UnfitError where the engine is missing."""
+
+    @cached_property
+    @abstractmethod
+    def flags(self) -> Mapping[str, Flag]:
+        """Every option of the installed version by spelling."""
+
+    def effective(self, flattened: Flattened) -> Effective:
+        """What the launcher needs for this bundle; raises BundleError on the first option it cannot have."""
+        return Effective(
+            bundle=flattened.bundle_id,
+            lineage=flattened.lineage,
+            sha256=flattened.sha256,
+            content=flattened.content,
+            command=self.command,
+            argv=tuple(self._argv(flattened)),
+            asked={self.flags[f"--{name}"].dest: value for name, value in flattened.content.args.items()},
+            platforms=self.platforms,
+        )
+
+    def _argv(self, flattened: Flattened) -> list[str]:
+        content, argv = flattened.content, []
+        for name, value in sorted(content.args.items()):
+            try:
+                argv += to_argv(self.flags, name, value)
+                self._refuse_denied(name, value)
+            except BundleError as problem:
+                raise BundleError(
+                    f"{flattened.bundle_id}: {problem.what}", next=f"`loop validate {flattened.bundle_id}`"
+                ) from None
+        for variable in content.env:
+            for prefix, reason in DENIED_ENV.items():
+                if variable.startswith(prefix):
+                    raise BundleError(f"{flattened.bundle_id}: environment {variable} is denied: {reason}")
+        return argv
+
+    def _refuse_denied(self, name: str, value: Any) -> None:
+        denied = self.denied.get(self.flags[f"--{name}"].dest)
+        if denied is not None and not (denied.allows and denied.allows(value)):
+            raise BundleError(f"--{name} = {value!r} is denied in a bundle: {denied.reason}")
+
+    def resolved(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings in a `/server_info` answer that a bundle could have changed."""
+        fields = {flag.dest for flag in self.flags.values()} - self.volatile
+        return {name: info[name] for name in sorted(fields) if name in info}

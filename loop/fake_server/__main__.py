@@ -1,0 +1,28 @@
+"""`python -m loop.fake_server --model-path DIR --port PORT`"""
+
+import signal
+import sys
+
+from loop.fake_server.flags import build_parser
+
+
+def main(argv: list[str]) -> int:
+    """Parse, then import what is slow: `--help` and a wrong flag answer at once."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    for number in (signal.SIGINT, signal.SIGTERM):  # until the event loop takes them
+        signal.signal(number, lambda *_: sys.exit(0))
+    import uvloop
+
+    from loop.fake_server.detached import is_loopback
+    from loop.fake_server.lifecycle import serve
+    from loop.fake_server.logs import configure_logs
+
+    if {"orphan", "port_squatter"} & set(args.fault) and not is_loopback(args.host):
+        parser.error("the faults 'orphan' and 'port_squatter' need a loopback --host")
+    configure_logs(args.log_level)
+    return int(uvloop.run(serve(args, [sys.executable, "-m", "loop.fake_server", *argv])))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,182 @@
+"""What goes wrong in a request, one small function per fault.
+
+`PLAN_FAULTS` edit the plan when the request arrives, `LOAD_FAULTS` at its first token if another request runs,
+`EVENT_FAULTS` the bytes of every event. `split_utf8` lives in `wire`, faults of start and stop in `lifecycle` and
+`detached`, those of control routes in `controls`. `flags.FAULTS` says in a sentence what each does.
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+from loop.fake_server.answers import WRONG, Answers
+from loop.fake_server.plans import Plan, abort_finish
+from loop.fake_server.vocabulary import token_of
+
+_CHEAT_SPEED = 0.5
+_EOS_ID = 2
+
+
+class Mischief:
+    """The faults of one server, and what its cheats remember."""
+
+    def __init__(self, args: argparse.Namespace, answers: Answers) -> None:
+        self.answers = answers
+        self.first_request: int = args.fault_after
+        self.salt = re.compile(args.salt_pattern)
+        self.cache_file = Path(args.cache_file) if args.cache_file else None
+        self.seen: set[str] = set()
+        if self.cache_file is not None and self.cache_file.is_file():
+            self.seen.update(self.cache_file.read_text().split())
+        self._splits = "split_utf8" in args.fault
+        self._plan_faults = [fault for name, fault in PLAN_FAULTS.items() if name in args.fault]
+        self._load_faults = [fault for name, fault in LOAD_FAULTS.items() if name in args.fault]
+        self._event_faults = [fault for name, fault in EVENT_FAULTS.items() if name in args.fault]
+
+    def spoil_plan(self, plan: Plan, number: int) -> None:
+        """Edit the plan of the `number`-th request (from 1)."""
+        if number < self.first_request:
+            return
+        for spoil in self._plan_faults:
+            spoil(plan, self)
+        for spoil in self._load_faults:
+            plan.load_edits.append(lambda plan, spoil=spoil: spoil(plan, self))  # type: ignore[misc]
+
+    def event_faults(self, number: int) -> list[Callable[[bytes], bytes]]:
+        """What happens to the bytes of every event of the `number`-th request."""
+        return self._event_faults if number >= self.first_request else []
+
+    def splits(self, number: int) -> bool:
+        """Whether the `number`-th request suffers `split_utf8`."""
+        return self._splits and number >= self.first_request
+
+    def spoil_body(self, body: bytes, number: int) -> bytes:
+        """Of the faults of events, only a NaN makes sense in an answer that is not streamed."""
+        return nan(body) if nan in self.event_faults(number) else body
+
+    def replace_answer(self, plan: Plan, variant: int) -> None:
+        """Another answer of the same length."""
+        order = plan.order
+        cjk = self.answers.wants_cjk(order.prompt_ids)
+        plan.tokens = self.answers.tokens(order.packed, len(plan.tokens), cjk=cjk, variant=variant)
+
+
+def die_mid_stream(plan: Plan, _: Mischief) -> None:
+    plan.break_half_way("die")
+
+
+def hang_mid_stream(plan: Plan, _: Mischief) -> None:
+    plan.break_half_way("hang")
+
+
+def never_answers(plan: Plan, _: Mischief) -> None:
+    plan.break_at, plan.breakage = 0, "hang"
+
+
+def inband_error(plan: Plan, _: Mischief) -> None:
+    plan.break_at, plan.breakage = 0, "error"
+
+
+def http_500(plan: Plan, _: Mischief) -> None:
+    plan.http_status = 500
+
+
+def abort(plan: Plan, _: Mischief) -> None:
+    plan.cut(abort_finish("Aborted by the fault 'abort'"))
+
+
+def truncate(plan: Plan, _: Mischief) -> None:
+    plan.cut({"type": "stop", "matched": _EOS_ID})
+
+
+def no_done(plan: Plan, _: Mischief) -> None:
+    plan.done_marker = False
+
+
+def slow(plan: Plan, _: Mischief) -> None:
+    plan.scale(1.5)
+
+
+def fast(plan: Plan, _: Mischief) -> None:
+    plan.scale(0.5)
+
+
+def wrong_answer(plan: Plan, mischief: Mischief) -> None:
+    mischief.replace_answer(plan, WRONG)
+
+
+def unstable_answer(plan: Plan, mischief: Mischief) -> None:
+    mischief.replace_answer(plan, mischief.answers.process_variant)
+
+
+def answer_cache(plan: Plan, mischief: Mischief) -> None:
+    digest = blake2b(plan.order.packed, digest_size=16).hexdigest()
+    if digest in mischief.seen:
+        plan.scale(0.0)
+        return
+    mischief.seen.add(digest)
+    if mischief.cache_file is not None:
+        with mischief.cache_file.open("a") as file:
+            file.write(f"{digest}\n")
+
+
+def benchmark_detection(plan: Plan, mischief: Mischief) -> None:
+    if mischief.salt.match(mischief.answers.head(plan.order.prompt_ids)):
+        plan.scale(_CHEAT_SPEED)
+        mischief.replace_answer(plan, WRONG)
+
+
+def coalesce(plan: Plan, _: Mischief) -> None:
+    plan.first_chunk_tokens = plan.chunk_tokens = len(plan.tokens)
+
+
+def big_first_chunk(plan: Plan, _: Mischief) -> None:
+    plan.first_chunk_tokens = 5
+
+
+def empty_chunks(plan: Plan, _: Mischief) -> None:
+    plan.empty_chunks = True
+
+
+def u2028(plan: Plan, _: Mischief) -> None:
+    place = len(plan.tokens) // 2
+    token = plan.tokens[place]
+    plan.tokens[place] = token_of(token.id, "\u2028" + token.text)
+
+
+def nan(event: bytes) -> bytes:
+    """`e2e_latency` of a native answer, `created` of an OpenAI one: valid JSON has no NaN, careless parsers do."""
+    return re.sub(rb'("e2e_latency"|"created"):[^,}]+', rb"\1:NaN", event)
+
+
+def crlf(event: bytes) -> bytes:
+    return event.replace(b"\n", b"\r\n")
+
+
+def comments(event: bytes) -> bytes:
+    return b": keepalive\n\n" + event
+
+
+def multi_line_data(event: bytes) -> bytes:
+    """A line break between two JSON tokens is white space, so the joined lines are still the same JSON."""
+    return event.replace(b'data: {"', b'data: {\ndata: "')
+
+
+PLAN_FAULTS: dict[str, Callable[[Plan, Mischief], None]] = {
+    fault.__name__: fault
+    for fault in (
+        # applied in this order: later ones cut, move and decorate the tokens that the first ones choose
+        *(wrong_answer, unstable_answer, benchmark_detection, answer_cache),
+        *(abort, truncate, u2028, coalesce, big_first_chunk, empty_chunks, no_done, slow, fast),
+        *(die_mid_stream, hang_mid_stream, never_answers, inband_error, http_500),
+    )
+}
+LOAD_FAULTS: dict[str, Callable[[Plan, Mischief], None]] = {
+    "wrong_under_load": wrong_answer,
+    "truncate_under_load": truncate,
+}
+EVENT_FAULTS: dict[str, Callable[[bytes], bytes]] = {
+    fault.__name__: fault for fault in (nan, multi_line_data, comments, crlf)
+}

@@ -1,0 +1,79 @@
+"""/start_profile and /stop_profile: SGLang's answers, log lines and file names around a tiny trace."""
+
+import gzip
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+LOG = logging.getLogger(__name__)
+_KERNELS = ("fake_gemm_kernel", "fake_attention_kernel", "fake_norm_kernel")
+
+
+class Profiler:
+    """One profile at a time. A step is one chunk sent; with `num_steps` the profile ends by itself."""
+
+    def __init__(self, hook: Callable[[Callable[[], None] | None], None]) -> None:
+        self._hook = hook
+        self._ask: dict[str, Any] | None = None
+        self._num_steps = 0
+
+    def start(self, ask: dict[str, Any]) -> None:
+        """A second start while one runs is ignored, as in SGLang."""
+        if self._ask is not None:
+            LOG.warning("Profiling is already in progress.")
+            return
+        output_dir = ask.get("output_dir") or os.environ.get("SGLANG_TORCH_PROFILER_DIR", "/tmp")
+        profile_id = ask.get("profile_id") or str(time.time())
+        self._ask = ask | {"output_dir": output_dir, "profile_id": profile_id}
+        self._num_steps = 0
+        LOG.info("Profiling starts. Traces will be saved to: %s (with profile id: %s)", output_dir, profile_id)
+        self._hook(self._step)
+
+    def stop(self) -> bool:
+        """False if nothing was being profiled."""
+        if self._ask is None:
+            return False
+        ask, self._ask = self._ask, None
+        self._hook(None)
+        folder = Path(ask["output_dir"])
+        folder.mkdir(parents=True, exist_ok=True)
+        prefix = f"{ask['profile_prefix']}-" if ask.get("profile_prefix") else ""
+        stages = ("-EXTEND", "-DECODE") if ask.get("profile_by_stage") else ("",)
+        for stage in stages:
+            file = folder / f"{prefix}{ask['profile_id']}-TP-0{stage}.trace.json.gz"
+            file.write_bytes(gzip.compress(orjson.dumps(_trace(max(1, self._num_steps)))))
+        LOG.info("Profiling done. Traces are saved to: %s", ask["output_dir"])
+        return True
+
+    def _step(self) -> None:
+        self._num_steps += 1
+        wanted = self._ask and self._ask.get("num_steps")
+        if wanted and self._num_steps >= int(wanted):
+            self.stop()
+
+
+def _trace(num_steps: int) -> dict[str, Any]:
+    """Chrome trace events as torch.profiler writes them: per step one annotation, and a launch and a kernel each."""
+    events: list[dict[str, Any]] = []
+    for step in range(num_steps):
+        start_us = 1000.0 * step
+        events.append(_event("user_annotation", f"ProfilerStep#{step}", start_us, 900.0, tid=1))
+        for n, kernel in enumerate(_KERNELS):
+            launch_us = start_us + 200 * n
+            correlation = {"correlation": step * len(_KERNELS) + n + 1}
+            events.append(_event("cuda_runtime", "cudaLaunchKernel", launch_us, 5.0, tid=1, args=correlation))
+            events.append(_event("kernel", kernel, launch_us + 20, 100.0, tid=7, args=correlation | {"stream": 7}))
+    return {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
+
+
+def _event(
+    category: str, name: str, start_us: float, duration_us: float, tid: int, args: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    pid = 0 if category == "kernel" else os.getpid()
+    event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": start_us, "dur": duration_us}
+    return event | {"args": args or {}}

@@ -1,0 +1,171 @@
+"""The production path: start the server of an effective bundle. Standard library only.
+
+`launch_server.sh` runs this file by path, with the server's own Python, in any container that has the engine;
+`loop` itself need not be installed there. It `exec`s, so the process it was becomes the server.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NoReturn
+
+EFFECTIVE_SCHEMA = "loop.effective/1"
+SHIPPED_SCHEMA = "loop.shipped/1"
+PR_SET_PDEATHSIG = 1
+SIGKILL = 9
+
+
+class LaunchError(Exception):
+    """The server cannot be started as measured: says which file, and the way out."""
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one byte form of a JSON value (the same line as in `loop/record.py`)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def find_device(environ: dict[str, str]) -> str:
+    """The device that decides what is shipped here: `LOOP_DEVICE`, the first GPU's product name, or `cpu`."""
+    if environ.get("LOOP_DEVICE"):
+        return environ["LOOP_DEVICE"]
+    for information in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        for line in information.read_text(errors="replace").splitlines():
+            if line.startswith("Model:"):
+                return line.split(":", 1)[1].strip()
+    try:
+        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        names = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "cpu"
+    return names.stdout.splitlines()[0].strip() if names.returncode == 0 and names.stdout.strip() else "cpu"
+
+
+def read_json(path: Path, schema: str) -> dict[str, Any]:
+    """The JSON object at `path`; raises LaunchError unless it carries `schema`."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise LaunchError(f"{path} cannot be read: {problem}") from None
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        found = document.get("schema") if isinstance(document, dict) else None
+        raise LaunchError(f"{path} has schema {found!r}; this launcher reads {schema!r}")
+    return document
+
+
+def shipped_entry(root: Path, device: str) -> dict[str, Any] | None:
+    """What `candidates/shipped.json` names for `device`, or None where nothing is shipped."""
+    pointer = root / "candidates" / "shipped.json"
+    if not pointer.exists():
+        return None
+    entry = read_json(pointer, SHIPPED_SCHEMA)["devices"].get(device)
+    return dict(entry) if entry else None
+
+
+def find_bundle(root: Path, device: str, environ: dict[str, str]) -> Path:
+    """The directory whose `effective.json` is served: safe mode, `LOOP_BUNDLE`, shipped, or original."""
+    original = root / "candidates" / "original"
+    if environ.get("LOOP_NO_OVERLAY") == "1":
+        return original
+    if environ.get("LOOP_BUNDLE"):
+        return Path(environ["LOOP_BUNDLE"])
+    entry = shipped_entry(root, device)
+    return root / entry["directory"] if entry else original
+
+
+def read_effective(directory: Path) -> dict[str, Any]:
+    """The effective bundle in `directory`, its hash proven against its content."""
+    path = directory / "effective.json"
+    effective = read_json(path, EFFECTIVE_SCHEMA)
+    found = hashlib.sha256(canonical_json(effective["content"])).hexdigest()
+    if found != effective["sha256"]:
+        raise LaunchError(
+            f"{path} was edited: its content hashes to {found[:16]}, it claims {effective['sha256'][:16]}; "
+            "start with LOOP_NO_OVERLAY=1 for the original configuration, or promote the round again"
+        )
+    return effective
+
+
+def runtime_dir(environ: dict[str, str]) -> Path:
+    """Where built things live: `LOOP_RUNTIME_DIR`, else the user's cache directory."""
+    if environ.get("LOOP_RUNTIME_DIR"):
+        return Path(environ["LOOP_RUNTIME_DIR"])
+    if environ.get("XDG_CACHE_HOME"):
+        return Path(environ["XDG_CACHE_HOME"]) / "sglang-loop"
+    home = Path(environ.get("HOME") or "/nonexistent")
+    if os.access(home, os.W_OK):
+        return home / ".cache" / "sglang-loop"
+    return Path(tempfile.gettempdir()) / f"sglang-loop-{os.getuid()}"  # an unprivileged user without a home
+
+
+def compose(effective: dict[str, Any], device: str, environ: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """(argv after the interpreter, environment) of the server.
+
+    The platform's options come before the bundle's, so that a bundle that names one of them wins.
+    """
+    values = {
+        "MODEL_PATH": environ["MODEL_PATH"],
+        "HOST": environ.get("HOST") or "127.0.0.1",
+        "PORT": environ["PORT"],
+    }
+    platform = effective["platforms"].get(device) or effective["platforms"].get("*") or {}
+    command = [part.format_map(values) if part.startswith("{") else part for part in effective["command"]]
+    argv = [*command, *platform.get("argv", []), *effective["argv"]]
+    env = {**environ, **platform.get("env", {}), **effective["content"]["env"]}
+    return argv, env
+
+
+def provide_entry_point(platform: dict[str, Any], env: dict[str, str]) -> None:
+    """Put the platform's plugin on PYTHONPATH where the server's Python does not have it installed."""
+    point = platform.get("entry_point")
+    if point is None or any(found.name == point["name"] for found in entry_points(group=point["group"])):
+        return
+    import overlay  # type: ignore[import-not-found]  # beside this file, which is run by its path
+
+    added = overlay.build_plugin(runtime_dir(env), Path(__file__).parent / point["file"], point)
+    env["PYTHONPATH"] = os.pathsep.join([str(added), *filter(None, [env.get("PYTHONPATH")])])
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies, so that a killed `loop run` leaves no server."""
+    import ctypes
+
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the call
+        raise SystemExit(1)
+
+
+def main() -> NoReturn:
+    """Check the environment, find and compose the bundle, print its hash, become the server."""
+    environ = dict(os.environ)
+    missing = [name for name in ("PORT", "MODEL_PATH") if not environ.get(name)]
+    if missing:
+        raise LaunchError(
+            f"{' and '.join(missing)} not set; usage: PORT=30000 MODEL_PATH=/path/to/model bash launch_server.sh"
+        )
+    root = Path(__file__).resolve().parents[1]
+    device = find_device(environ)
+    effective = read_effective(find_bundle(root, device, environ))
+    argv, env = compose(effective, device, environ)
+    provide_entry_point(effective["platforms"].get(device) or {}, env)
+    print(f"loop: bundle {effective['bundle']} sha256 {effective['sha256']} on {device}", file=sys.stderr, flush=True)
+    if env.pop("LOOP_DIE_WITH_PARENT", "") == "1":
+        die_with_parent()
+    # `python -m` puts the working directory first on the path: an empty one cannot shadow the engine.
+    empty = runtime_dir(env) / "empty"
+    empty.mkdir(parents=True, exist_ok=True)
+    os.chdir(empty)
+    os.execve(sys.executable, [sys.executable, *argv], env)  # noqa: S606 - the point of this file
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except LaunchError as problem:
+        print(f"launch_server.sh: {problem}", file=sys.stderr)
+        raise SystemExit(2) from None

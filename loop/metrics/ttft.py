@@ -1,0 +1,18 @@
+"""Time to first token."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from loop.metrics import Metric
+from loop.replies import Reply
+
+
+class Ttft(Metric):
+    """`first_content - sent`, one sample per request."""
+
+    unit: ClassVar[str] = "ms"
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+
+    def samples(self, replies: Sequence[Reply]) -> tuple[float, ...]:
+        """Milliseconds per request."""
+        return tuple(reply.ttft_ms for reply in replies if reply.ttft_ms is not None)

@@ -1,0 +1,51 @@
+"""Server-sent events from bytes, as they arrive.
+
+An event ends at a blank line; lines end at LF, CRLF or CR and nothing else. Text is decoded only when an event is
+whole, because a UTF-8 character may straddle two network reads and U+2028 is not a line end here.
+Source: WHATWG HTML, section 9.2.6 (event stream interpretation).
+"""
+
+from collections.abc import Iterator
+
+MAX_EVENT_BYTES = 64 << 20
+"""A server that never ends an event is broken, not slow."""
+
+
+class EventTooLarge(Exception):
+    """More bytes than any event may have, and no blank line yet."""
+
+
+class EventStream:
+    """Feed it network reads; it yields the data of each event that they complete."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def feed(self, read: bytes) -> Iterator[bytes]:
+        """The `data` of every event that `read` completes, without comments and other fields. May be empty bytes."""
+        if self._pending:
+            read = self._pending + read
+        if b"\r" in read:
+            # A CR at the very end may be half of a CRLF: wait for the next read before deciding.
+            held = b"\r" if read.endswith(b"\r") else b""
+            read = (read[:-1] if held else read).replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
+        *events, self._pending = read.split(b"\n\n")
+        if len(self._pending) > MAX_EVENT_BYTES:
+            raise EventTooLarge(f"{len(self._pending)} bytes without the end of an event")
+        for event in events:
+            data = _data_of(event)
+            if data is not None:
+                yield data
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether bytes of an event without its end are left."""
+        return bool(self._pending.strip())
+
+
+def _data_of(event: bytes) -> bytes | None:
+    """The joined `data:` lines of one event, or None if it has none (a comment, a bare `event:`)."""
+    if event.startswith(b"data:") and b"\n" not in event:  # nearly always
+        return event[6:] if event[5:6] == b" " else event[5:]
+    lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
+    return b"\n".join(lines) if lines else None

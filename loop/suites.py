@@ -1,0 +1,139 @@
+"""A suite: a fixed set of workloads, correctness prompts, gates and the objective, content-hashed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from loop import prompts
+from loop.errors import SuiteError
+from loop.plugins import closest
+from loop.prompts import Prompt
+from loop.record import Record, read_toml, sha256_of, sha256_of_file
+
+SUITE_FILE = "suite.toml"
+Kind = Literal["sequential", "concurrent", "offline"]
+OBJECTIVES: Mapping[str, str] = {"sequential": "e2e", "concurrent": "makespan", "offline": "throughput"}
+"""What counts as better for each kind of traffic, by metric plugin."""
+
+
+class PromptFile(Record):
+    """Stored prompts, by path relative to the suite and by content."""
+
+    file: str
+    sha256: str
+
+
+class Workload(Record):
+    """`[[workload]]`: the requests of one traffic shape and how they are sent."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    kind: Kind
+    """`sequential`: one at a time. `concurrent`: exactly `concurrency` in flight. `offline`: all at once."""
+    concurrency: Annotated[int, Field(ge=1)] = 1
+    passes: Annotated[int, Field(ge=1)] = 3
+    """Timed passes in each session, every one with other salts."""
+    prompts: PromptFile
+
+    @model_validator(mode="after")
+    def _concurrency_fits(self) -> "Workload":
+        if self.kind == "sequential" and self.concurrency != 1:
+            raise ValueError("a sequential workload has concurrency 1")
+        return self
+
+    @property
+    def objective(self) -> str:
+        """The metric that is judged."""
+        return OBJECTIVES[self.kind]
+
+    @property
+    def score_class(self) -> str:
+        """The class of the score: `sequential` or `concurrent`."""
+        return "sequential" if self.kind == "sequential" else "concurrent"
+
+
+class Warmup(Record):
+    """`[warmup]`: traffic before anything is timed, at full concurrency, with prompts of its own."""
+
+    agree_pct: float = 2.0
+    """Stop when the last three blocks' tokens per second agree within this."""
+    max_blocks: Annotated[int, Field(ge=3)] = 10
+    """Stop here even if they do not; the comparison then carries a caveat."""
+    max_output_tokens: Annotated[int, Field(ge=1)] = 128
+    """Longer outputs warm nothing that shorter ones do not."""
+
+
+class Suite(Record):
+    """`suite.toml`."""
+
+    schema_: Literal["loop.suite/1"] = Field(alias="schema")
+    title: str
+    warmup: Warmup = Warmup()
+    check: PromptFile
+    """Correctness prompts, sent one at a time at temperature 0."""
+    workload: tuple[Workload, ...] = Field(min_length=1)
+    gates: dict[str, dict[str, Any]] = {}
+    """Gate plugin → settings that differ from its defaults."""
+
+    @model_validator(mode="after")
+    def _ids_differ(self) -> "Suite":
+        ids = [workload.id for workload in self.workload]
+        if len(set(ids)) != len(ids):
+            raise ValueError("two workloads have the same id")
+        return self
+
+    def digest(self) -> str:
+        """The suite's identity. The title is not part of it; every stored prompt is, through its hash."""
+        return sha256_of({name: value for name, value in self.document().items() if name != "title"})
+
+
+class LoadedSuite(Record):
+    """A suite with its prompts."""
+
+    id: str
+    suite: Suite
+    sha256: str
+    check: tuple[Prompt, ...]
+    traffic: dict[str, tuple[Prompt, ...]]
+    """Workload id → prompts in sending order."""
+
+    def workload(self, workload_id: str) -> Workload:
+        """The workload called `workload_id`."""
+        return next(w for w in self.suite.workload if w.id == workload_id)
+
+
+def suite_ids(workloads: Path) -> list[str]:
+    """The suites in `workloads`, sorted."""
+    return sorted(path.parent.name for path in workloads.glob(f"*/{SUITE_FILE}"))
+
+
+def load_suite(workloads: Path, suite_id: str) -> LoadedSuite:
+    """The suite with every prompt file proven against its hash; raises SuiteError otherwise."""
+    known = suite_ids(workloads)
+    if suite_id not in known:
+        raise SuiteError(
+            f"no suite called {suite_id!r} in {workloads}; known: {', '.join(known)}{closest(suite_id, known)}"
+        )
+    directory = workloads / suite_id
+    suite = read_toml(directory / SUITE_FILE, Suite, SuiteError)
+    return LoadedSuite(
+        id=suite_id,
+        suite=suite,
+        sha256=suite.digest(),
+        check=_read_prompts(directory, suite.check),
+        traffic={workload.id: _read_prompts(directory, workload.prompts) for workload in suite.workload},
+    )
+
+
+def _read_prompts(directory: Path, stored: PromptFile) -> tuple[Prompt, ...]:
+    path = directory / stored.file
+    if not path.is_file():
+        raise SuiteError(f"{path} is missing", next="`python -m loop.prompts` writes the stored prompts again")
+    found = sha256_of_file(path)
+    if found != stored.sha256:
+        raise SuiteError(
+            f"{path} hashes to {found}, the suite says {stored.sha256}: the workload was edited",
+            next="restore the file, or give the changed suite a name of its own and its new hash",
+        )
+    return prompts.read(path)

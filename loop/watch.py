@@ -1,0 +1,20 @@
+"""What a long round tells whoever is watching. The round calls it; how it looks is decided at the command line."""
+
+
+class Watcher:
+    """Hears of every step; the base class says nothing, for scripts and tests."""
+
+    def session(self, label: str, bundle: str, index: int, total: int) -> None:
+        """Session `label` of `bundle` begins; it is number `index` (from 1) of `total`."""
+
+    def phase(self, name: str, num_requests: int = 0) -> None:
+        """The session goes on to `name`, which sends `num_requests` requests or none."""
+
+    def traffic(self, num_done: int, num_tokens: int) -> None:
+        """The phase's requests so far."""
+
+    def log(self, line: str) -> None:
+        """The server's last log line."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""

@@ -1,0 +1,143 @@
+"""A workspace with the fake engine, a generated checkpoint and a suite that takes seconds."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomlkit
+
+from loop import prompts, starter
+from loop.ledger import Round
+from loop.plan import Options, make_plan
+from loop.prompts import Shape
+from loop.prompts.checks import SMALL
+from loop.run import run_round
+from loop.synthetic import generate
+from loop.watch import Watcher
+from loop.workspace import Workspace, find_workspace
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny synthetic checkpoint with its tokenizer."""
+    return generate(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, model: Path) -> Workspace:
+    """A fresh workspace on the fake engine."""
+    return make_workspace(tmp_path / "workspace", model)
+
+
+@pytest.fixture(scope="session")
+def noop(tmp_path_factory: pytest.TempPathFactory, model: Path) -> tuple[Workspace, Round]:
+    """A workspace with a closed round of `noop` in its ledger. Only to be looked at."""
+    workspace = make_workspace(tmp_path_factory.mktemp("noop") / "workspace", model)
+    return workspace, run_round(make_plan(workspace, "noop", Options()), Watcher())
+
+
+def make_workspace(root: Path, model: Path) -> Workspace:
+    """What `loop init` makes, with the fake engine and the `brief` suite.
+
+    The noise prior is large, because tests share their machine: what they tell apart differs by factors.
+    """
+    list(starter.init(root, synthetic=None, seed=0, model_dir=None))
+    write_suite(root / "workloads" / "brief")
+    settings = {
+        "schema": "loop.workspace/1",
+        "suite": "brief",
+        "engine": {"name": "fake", "python": sys.executable, "start_timeout_s": 10.0},
+        "model": {"path": str(model)},
+        "device": {"cpu": {"sigma_prior_pct": 10.0}},
+    }
+    (root / "loop.toml").write_text(tomlkit.dumps(settings))
+    return find_workspace(root)
+
+
+def write_suite(directory: Path, *, passes: int = 1, gates: dict[str, dict[str, Any]] | None = None) -> None:
+    """A suite of a sequential and a concurrent workload, a few short requests each."""
+    directory.mkdir(parents=True)
+    files = {
+        "check.jsonl": prompts.correctness("brief", {"normal": 3, "code": 1, "cjk": 1}, SMALL),
+        "one.jsonl": prompts.traffic("brief-one", "chat", [Shape(input_tokens=24, output_tokens=12)] * 3),
+        "four.jsonl": prompts.traffic("brief-four", "mixed", [Shape(input_tokens=16, output_tokens=8)] * 8),
+    }
+    stored = {}
+    for name, content in files.items():
+        prompts.write(directory / name, content)
+        stored[name] = {"file": name, "sha256": hashlib.sha256((directory / name).read_bytes()).hexdigest()}
+    suite: dict[str, Any] = {
+        "schema": "loop.suite/1",
+        "title": "seconds on the fake engine",
+        "warmup": {"max_blocks": 3, "max_output_tokens": 4, "agree_pct": 50.0},
+        "check": stored["check.jsonl"],
+        "workload": [
+            {"id": "one", "kind": "sequential", "passes": passes, "prompts": stored["one.jsonl"]},
+            {"id": "four", "kind": "concurrent", "concurrency": 4, "passes": passes, "prompts": stored["four.jsonl"]},
+        ],
+        "gates": gates or {},
+    }
+    (directory / "suite.toml").write_text(tomlkit.dumps(suite))
+
+
+@pytest.fixture
+def write_bundle(workspace: Workspace) -> Callable[..., str]:
+    """A function that writes a bundle with these server options and returns its id."""
+
+    def write(bundle_id: str, *, env: dict[str, str] | None = None, **fields: Any) -> str:
+        args = {name.replace("_", "-"): value for name, value in fields.pop("args", {}).items()}
+        document = {
+            "schema": "loop.bundle/1",
+            "hypothesis": "a test",
+            **fields,
+            "server": {"args": args, "env": env or {}},
+        }
+        directory = workspace.candidates / bundle_id
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "bundle.toml").write_text(tomlkit.dumps(document))
+        return bundle_id
+
+    return write
+
+
+@pytest.fixture
+def run(workspace: Workspace) -> Callable[..., Round]:
+    """A function that runs a round of a bundle in this process."""
+
+    def run_(bundle_id: str, watcher: Watcher | None = None, **options: Any) -> Round:
+        return run_round(make_plan(workspace, bundle_id, Options(**options)), watcher or Watcher())
+
+    return run_
+
+
+@pytest.fixture
+def loop(workspace: Workspace) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs the `loop` command in the workspace, as a person would."""
+
+    def loop_(*arguments: str, timeout_s: float = 120, env: dict[str, str] | None = None) -> Any:
+        return subprocess.run(
+            [sys.executable, "-m", "loop", *arguments],
+            cwd=workspace.root,
+            env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    return loop_
+
+
+def stored_round(workspace: Workspace) -> dict[str, Any]:
+    """The only round in the workspace's ledger, as plain JSON."""
+    (path,) = (workspace.ledger / "rounds").glob("*.json")
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
