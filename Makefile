@@ -26,7 +26,7 @@ models/tiny/config.json: | $(STAMP)
 	$(BIN)/loop init --synthetic tiny
 
 demo: $(STAMP) models/tiny/config.json
-	$(BIN)/loop run one-thread --baseline original --suite smoke
+	$(BIN)/loop run fp32-one-thread --baseline original --suite smoke
 
 test: check fast real
 
@@ -49,7 +49,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 docs: $(STAMP)
-	$(BIN)/python -m tests.docs
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf .venv models .mypy_cache .ruff_cache .hypothesis

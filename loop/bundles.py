@@ -107,6 +107,24 @@ class Effective(Record):
     """Resolved setting → value, for everything the bundle sets."""
     platforms: dict[str, dict[str, Any]]
     """Device → what the engine needs to run there at all."""
+    seal: str = ""
+    """sha256 of the canonical JSON of everything else here: what the launcher runs cannot be edited unnoticed."""
+
+    @field_validator("asked")
+    @classmethod
+    def _as_json(cls, asked: dict[str, Any]) -> dict[str, Any]:
+        """Lists as JSON has them: what is held here and what is read back must be equal."""
+        value: dict[str, Any] = json.loads(canonical_json(asked))
+        return value
+
+    @property
+    def expected_seal(self) -> str:
+        """What the seal must be."""
+        return sha256_of({name: value for name, value in self.document().items() if name != "seal"})
+
+    def sealed(self) -> "Effective":
+        """This, with its seal."""
+        return self.model_copy(update={"seal": self.expected_seal})
 
     def write(self, directory: Path) -> Path:
         """Write `effective.json` into `directory`, which may exist."""
@@ -235,7 +253,7 @@ def read_effective(directory: Path) -> Effective:
     if not path.is_file():
         raise BundleError(f"{path} does not exist", next="`loop promote ROUND` writes it")
     effective = parse(_json(path), Effective, BundleError, where=str(path))
-    if sha256_of(effective.content.document()) != effective.sha256:
+    if effective.content.digest() != effective.sha256 or effective.expected_seal != effective.seal:
         raise BundleError(f"{path} was edited after it was written", next="`loop promote` the round again")
     return effective
 

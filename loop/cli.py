@@ -2,9 +2,11 @@
 
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import ParamSpec
+from types import FrameType
+from typing import NoReturn, ParamSpec
 
 import typer
 
@@ -53,5 +55,10 @@ app.add_typer(ledger_app, name="ledger")
 
 
 def main() -> None:
-    """Run the `loop` command."""
+    """Run the `loop` command. A polite end (SIGTERM) closes ledger and servers as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _interrupt)
     app()
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

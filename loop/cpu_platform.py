@@ -1,11 +1,12 @@
 """SGLang on a plain CPU, through its official out-of-tree platform API.
 
-SGLang's own CPU platform (`SGLANG_USE_CPU_ENGINE=1`) needs the AMX build of `sgl_kernel`. This plugin, registered in the
-entry-point group `sglang.srt.platforms`, lets the unmodified package serve on any x86-64 or arm64 host instead: native
-PyTorch ops, `torch_native` attention, `pytorch` sampling. It is slow and exact, which is what a correctness suite needs.
+SGLang's own CPU platform (`SGLANG_USE_CPU_ENGINE=1`) needs the AMX build of `sgl_kernel`. This plugin, registered in
+the entry-point group `sglang.srt.platforms`, lets the unmodified package serve on any x86-64 or arm64 host instead:
+native PyTorch ops, `torch_native` attention, `pytorch` sampling. It is slow and exact, which is what a correctness
+suite needs.
 
-It steps aside wherever there is an accelerator: a production server must never fall back to the CPU in silence. Source of the
-interface: sglang 0.5.23, `srt/platforms/interface.py` (hooks) and `srt/platforms/__init__.py` (discovery).
+It steps aside wherever there is an accelerator: a production server must never fall back to the CPU in silence. Source
+of the interface: sglang 0.5.23, `srt/platforms/interface.py` (hooks) and `srt/platforms/__init__.py` (discovery).
 
 Standard library only at import time, and no name of its own package inside: the file is also copied alone into another
 environment, beside a bare `*.dist-info` that declares the entry point.
@@ -37,8 +38,8 @@ def activate() -> str | None:
 def _find_accelerator() -> str | None:
     """Name of an accelerator that is present, or None.
 
-    A device node counts even when torch cannot open it: that is a broken driver, and SGLang must say so rather than serve
-    on the CPU. Only a variable such as `CUDA_VISIBLE_DEVICES=` (empty, or -1) hides the device on purpose.
+    A device node counts even when torch cannot open it: that is a broken driver, and SGLang must say so rather than
+    serve on the CPU. Only a variable such as `CUDA_VISIBLE_DEVICES=` (empty, or -1) hides the device on purpose.
     """
     import torch
 
@@ -47,7 +48,7 @@ def _find_accelerator() -> str | None:
         probe = getattr(backend, "is_available", None)
         if probe is not None and probe():
             return name
-    if torch.accelerator.is_available():
+    if torch.accelerator.is_available():  # any other backend, in-tree or not
         return str(torch.accelerator.current_accelerator())
     for pattern, build, variable in _NODES:
         hidden = os.environ.get(variable) in ("", "-1")
@@ -82,7 +83,7 @@ def _build_platform() -> type:
             if server_args.attention_backend in (None, "intel_amx"):  # in-tree default of `--device cpu`, needs AMX
                 server_args.attention_backend = "torch_native"
             server_args.sampling_backend = "pytorch"
-            server_args.disable_overlap_schedule = True  # needs device streams and events
+            server_args.disable_overlap_schedule = True  # no device whose work it could overlap with; no faster when on
             # Left alone, the KV pool takes 70 % of the host's memory and 11 s to clear, for a model of a few MB.
             if server_args.max_total_tokens is None:
                 server_args.max_total_tokens = MAX_TOTAL_TOKENS

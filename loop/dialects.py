@@ -5,9 +5,10 @@ it keeps bytes and decodes at the end, so that a timed client spends its time on
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from loop.record import Record
 from loop.replies import Failure
@@ -23,6 +24,67 @@ class Request(Record):
     max_new_tokens: int
     ignore_eos: bool
     """Timed traffic generates an exact number of tokens."""
+
+
+class Chunk(BaseModel):
+    """The fields of an event that matter; servers send many more."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+ChunkT = TypeVar("ChunkT", bound=Chunk)
+
+
+class Finish(Chunk):
+    """SGLang's finish reason."""
+
+    type: str
+
+
+class MetaInfo(Chunk):
+    """SGLang's `meta_info`. Counts are cumulative."""
+
+    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    e2e_latency: float | None = None
+    finish_reason: Finish | None = None
+
+
+class GenerateChunk(Chunk):
+    """An event of `/generate`."""
+
+    text: str = ""
+    output_ids: list[int] = []
+    meta_info: MetaInfo = MetaInfo()
+
+
+class Choice(Chunk):
+    """A choice of an OpenAI completion chunk."""
+
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class PromptDetails(Chunk):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int | None = None
+
+
+class Usage(Chunk):
+    """Token counts as OpenAI names them."""
+
+    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class CompletionChunk(Chunk):
+    """An event of `/v1/completions`."""
+
+    choices: list[Choice] = []
+    usage: Usage | None = None
 
 
 class Dialect(ABC):
@@ -64,20 +126,17 @@ class Dialect(ABC):
         if self.failure is None:
             self.failure, self.error = failure, error[:500]
 
-    def _decode(self, data: bytes) -> dict[str, Any] | None:
-        """One event's JSON object; an in-band error or bad JSON becomes a failure."""
+    def _decode(self, data: bytes, kind: type[ChunkT]) -> ChunkT | None:
+        """One event as a chunk; an in-band error, bad JSON or a field of another type becomes a failure."""
         try:
             document = orjson.loads(data)
-        except orjson.JSONDecodeError as problem:
-            self.fail("parse", f"{problem}: {data[:200]!r}")
+            if isinstance(document, dict) and document.get("error"):
+                self.fail("inband_error", str(document["error"]))
+                return None
+            return kind.model_validate(document)
+        except (orjson.JSONDecodeError, ValidationError) as problem:
+            self.fail("parse", f"{data[:200]!r}: {problem}")
             return None
-        if not isinstance(document, dict):
-            self.fail("parse", f"an event is {type(document).__name__}, not an object")
-            return None
-        if document.get("error"):
-            self.fail("inband_error", str(document["error"]))
-            return None
-        return document
 
     def _saw_tokens(self, at_ns: int, num_tokens: int) -> None:
         if self.first_ns is None:
@@ -115,39 +174,36 @@ class Generate(Dialect):
         if self._cumulative and not data.startswith(b'{"error"'):
             self._kept = [*self._kept[-1:], (at_ns, data)]
             return
-        document = self._decode(data)
-        if document is not None:
-            self._take(at_ns, document)
+        chunk = self._decode(data, GenerateChunk)
+        if chunk is not None:
+            self._take(at_ns, chunk)
 
     def finish(self) -> None:
         """Decode the kept chunks in order."""
         kept, self._kept = self._kept, []
         for at_ns, data in kept:
-            document = self._decode(data)
-            if document is not None:
-                self._take(at_ns, document)
+            chunk = self._decode(data, GenerateChunk)
+            if chunk is not None:
+                self._take(at_ns, chunk)
 
-    def _take(self, at_ns: int, document: dict[str, Any]) -> None:
-        meta = document.get("meta_info") or {}
-        ids = document.get("output_ids") or []
-        count = int(meta.get("completion_tokens") or 0)
+    def _take(self, at_ns: int, chunk: GenerateChunk) -> None:
+        meta, ids = chunk.meta_info, chunk.output_ids
+        count = meta.completion_tokens
         if ids and self.output_ids and self._cumulative is None:
             # Cumulative chunks grow with the count; disjoint ones hold only what is new.
             self._cumulative = len(ids) == count
         if ids and self._cumulative:
-            self.text, self.output_ids = document.get("text") or "", ids
+            self.text, self.output_ids = chunk.text, ids
         elif ids:
-            self.text += document.get("text") or ""
+            self.text += chunk.text
             self.output_ids += ids
         if count > (self.num_tokens or 0):
             self._saw_tokens(at_ns, count)
             self.num_tokens = count
-        self.num_prompt_tokens = meta.get("prompt_tokens", self.num_prompt_tokens)
-        self.num_cached_tokens = meta.get("cached_tokens", self.num_cached_tokens)
-        self.server_e2e_s = meta.get("e2e_latency", self.server_e2e_s)
-        reason = meta.get("finish_reason")
-        if reason:
-            self.finish_reason = reason.get("type") if isinstance(reason, dict) else str(reason)
+        self.num_prompt_tokens = _latest(meta.prompt_tokens, self.num_prompt_tokens)
+        self.num_cached_tokens = _latest(meta.cached_tokens, self.num_cached_tokens)
+        self.server_e2e_s = _latest(meta.e2e_latency, self.server_e2e_s)
+        self.finish_reason = meta.finish_reason.type if meta.finish_reason else self.finish_reason
 
 
 class Completions(Dialect):
@@ -184,29 +240,29 @@ class Completions(Dialect):
         """Decode the kept chunks in order."""
         kept, self._kept = self._kept, []
         for at_ns, data in kept:
-            document = self._decode(data)
-            if document is not None:
-                self._take(at_ns, document)
+            chunk = self._decode(data, CompletionChunk)
+            if chunk is not None:
+                self._take(at_ns, chunk)
 
-    def _take(self, at_ns: int, document: dict[str, Any]) -> None:
-        usage = document.get("usage") or {}
-        count = int(usage.get("completion_tokens") or 0)
-        for choice in document.get("choices") or ():
-            content = self._content(choice)
-            if content:
-                self.text += content
-                self._saw_tokens(at_ns, max(count, 1))
-            if choice.get("finish_reason"):
-                self.finish_reason = choice["finish_reason"]
-        if count:
-            self.num_tokens = count
-        self.num_prompt_tokens = usage.get("prompt_tokens", self.num_prompt_tokens)
-        details = usage.get("prompt_tokens_details") or {}
-        self.num_cached_tokens = details.get("cached_tokens", self.num_cached_tokens)
+    def _take(self, at_ns: int, chunk: CompletionChunk) -> None:
+        usage = chunk.usage or Usage()
+        for choice in chunk.choices:
+            if choice.text:
+                self.text += choice.text
+                self._saw_tokens(at_ns, max(usage.completion_tokens, 1))
+            self.finish_reason = choice.finish_reason or self.finish_reason
+        self.num_tokens = usage.completion_tokens or self.num_tokens
+        self.num_prompt_tokens = _latest(usage.prompt_tokens, self.num_prompt_tokens)
+        details = usage.prompt_tokens_details or PromptDetails()
+        self.num_cached_tokens = _latest(details.cached_tokens, self.num_cached_tokens)
 
-    @staticmethod
-    def _content(choice: dict[str, Any]) -> str:
-        return choice.get("text") or ""
+
+T = TypeVar("T")
+
+
+def _latest(new: T | None, old: T | None) -> T | None:
+    """What the last chunk that said anything said."""
+    return old if new is None else new
 
 
 DIALECTS: dict[str, type[Dialect]] = {"generate": Generate, "completions": Completions}

@@ -126,7 +126,7 @@ class LiveWatcher(Watcher):
 
     def note(self, text: str) -> None:
         """A line above the live view, which stays."""
-        self._live.console.print(text)
+        self._live.console.print(Text(text))
 
     def _render(self) -> RenderableType:
         elapsed = time.monotonic() - self._since

@@ -71,14 +71,20 @@ def to_argv(flags: Mapping[str, Flag], name: str, value: ArgValue) -> list[str]:
     if isinstance(value, bool):
         raise BundleError(f"--{name} needs a value ({flag.kind}), not {str(value).lower()}")
     if isinstance(value, dict):
+        if flag.kind != "str" or flag.choices is not None:
+            raise BundleError(f"--{name} takes {_wanted(flag)}, not a table")
         return [flag.option, json.dumps(value, sort_keys=True)]
     values = list(value) if isinstance(value, tuple | list) else [value]
-    if len(values) > 1 and flag.kind not in ("list", "repeat"):
+    if len(values) != 1 and flag.kind not in ("list", "repeat"):
         raise BundleError(f"--{name} takes one value, not {len(values)}")
     checked = [_checked(flag, name, item) for item in values]
     return (
         [part for item in checked for part in (flag.option, item)] if flag.kind == "repeat" else [flag.option, *checked]
     )
+
+
+def _wanted(flag: Flag) -> str:
+    return f"one of {', '.join(flag.choices)}" if flag.choices else flag.kind
 
 
 def _checked(flag: Flag, name: str, value: float | str) -> str:
@@ -91,6 +97,8 @@ def _checked(flag: Flag, name: str, value: float | str) -> str:
     if flag.choices is not None and str(value) not in flag.choices:
         hint = closest(str(value), flag.choices)
         raise BundleError(f"--{name} takes one of {', '.join(flag.choices)}; not {value!r}{hint}")
+    if str(value).startswith("--"):
+        raise BundleError(f"--{name} cannot be {value!r}: argparse would read another option")
     return str(value)
 
 

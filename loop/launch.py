@@ -16,6 +16,11 @@ from typing import Any, NoReturn
 
 EFFECTIVE_SCHEMA = "loop.effective/1"
 SHIPPED_SCHEMA = "loop.shipped/1"
+REQUIRED = {
+    EFFECTIVE_SCHEMA: ("bundle", "sha256", "content", "command", "argv", "platforms", "seal"),
+    SHIPPED_SCHEMA: ("devices",),
+}
+"""What each file must have."""
 PR_SET_PDEATHSIG = 1
 SIGKILL = 9
 
@@ -54,40 +59,56 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("schema") != schema:
         found = document.get("schema") if isinstance(document, dict) else None
         raise LaunchError(f"{path} has schema {found!r}; this launcher reads {schema!r}")
+    missing = [name for name in REQUIRED[schema] if name not in document]
+    if missing:
+        raise LaunchError(f"{path} is incomplete: it lacks {', '.join(missing)}; promote the round again")
     return document
 
 
 def shipped_entry(root: Path, device: str) -> dict[str, Any] | None:
     """What `candidates/shipped.json` names for `device`, or None where nothing is shipped."""
-    pointer = root / "candidates" / "shipped.json"
-    if not pointer.exists():
-        return None
-    entry = read_json(pointer, SHIPPED_SCHEMA)["devices"].get(device)
+    entry = _read_pointer(root)["devices"].get(device)
     return dict(entry) if entry else None
+
+
+def original_of(root: Path, device: str) -> str:
+    """The bundle that is served on `device` while nothing is shipped."""
+    return str(_read_pointer(root).get("originals", {}).get(device, "original"))
+
+
+def _read_pointer(root: Path) -> dict[str, Any]:
+    pointer = root / "candidates" / "shipped.json"
+    return read_json(pointer, SHIPPED_SCHEMA) if pointer.exists() else {"devices": {}}
 
 
 def find_bundle(root: Path, device: str, environ: dict[str, str]) -> Path:
     """The directory whose `effective.json` is served: safe mode, `LOOP_BUNDLE`, shipped, or original."""
-    original = root / "candidates" / "original"
     if environ.get("LOOP_NO_OVERLAY") == "1":
-        return original
+        return root / "candidates" / "original"
     if environ.get("LOOP_BUNDLE"):
         return Path(environ["LOOP_BUNDLE"])
     entry = shipped_entry(root, device)
-    return root / entry["directory"] if entry else original
+    return root / entry["directory"] if entry else root / "candidates" / original_of(root, device)
 
 
 def read_effective(directory: Path) -> dict[str, Any]:
     """The effective bundle in `directory`, its hash proven against its content."""
     path = directory / "effective.json"
     effective = read_json(path, EFFECTIVE_SCHEMA)
-    found = hashlib.sha256(canonical_json(effective["content"])).hexdigest()
-    if found != effective["sha256"]:
-        raise LaunchError(
-            f"{path} was edited: its content hashes to {found[:16]}, it claims {effective['sha256'][:16]}; "
-            "start with LOOP_NO_OVERLAY=1 for the original configuration, or promote the round again"
-        )
+    unsealed = {name: value for name, value in effective.items() if name != "seal"}
+    for value, claimed in ((effective["content"], effective["sha256"]), (unsealed, effective["seal"])):
+        found = hashlib.sha256(canonical_json(value)).hexdigest()
+        if found != claimed:
+            raise LaunchError(
+                f"{path} was edited: it hashes to {found[:16]}, it claims {str(claimed)[:16]}; "
+                "start with LOOP_NO_OVERLAY=1 for the original configuration, or promote the round again"
+            )
     return effective
+
+
+def platform_of(effective: dict[str, Any], device: str) -> dict[str, Any]:
+    """What the engine needs to run on `device` at all."""
+    return dict(effective["platforms"].get(device) or effective["platforms"].get("*") or {})
 
 
 def runtime_dir(environ: dict[str, str]) -> Path:
@@ -112,7 +133,7 @@ def compose(effective: dict[str, Any], device: str, environ: dict[str, str]) -> 
         "HOST": environ.get("HOST") or "127.0.0.1",
         "PORT": environ["PORT"],
     }
-    platform = effective["platforms"].get(device) or effective["platforms"].get("*") or {}
+    platform = platform_of(effective, device)
     command = [part.format_map(values) if part.startswith("{") else part for part in effective["command"]]
     argv = [*command, *platform.get("argv", []), *effective["argv"]]
     env = {**environ, **platform.get("env", {}), **effective["content"]["env"]}
@@ -148,11 +169,13 @@ def main() -> NoReturn:
         raise LaunchError(
             f"{' and '.join(missing)} not set; usage: PORT=30000 MODEL_PATH=/path/to/model bash launch_server.sh"
         )
+    if Path(environ["MODEL_PATH"]).exists():  # else it is a hub's name; the working directory changes below
+        environ["MODEL_PATH"] = str(Path(environ["MODEL_PATH"]).resolve())
     root = Path(__file__).resolve().parents[1]
     device = find_device(environ)
     effective = read_effective(find_bundle(root, device, environ))
     argv, env = compose(effective, device, environ)
-    provide_entry_point(effective["platforms"].get(device) or {}, env)
+    provide_entry_point(platform_of(effective, device), env)
     print(f"loop: bundle {effective['bundle']} sha256 {effective['sha256']} on {device}", file=sys.stderr, flush=True)
     if env.pop("LOOP_DIE_WITH_PARENT", "") == "1":
         die_with_parent()

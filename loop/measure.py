@@ -90,7 +90,9 @@ class ClientProcess:
                 watcher.traffic(document["num_done"], document["num_tokens"])
         except (OSError, ValueError) as problem:
             raise LoopError(f"the client process failed: {problem}", next=f"read {self._log}") from None
-        raise LoopError(f"the client process ended with exit code {self._process.poll()}", next=f"read {self._log}")
+        raise LoopError(
+            f"the client process ended with exit code {self._process.wait(timeout=10)}", next=f"read {self._log}"
+        )
 
 
 def run_step(

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from loop import engines, launch, plugins
-from loop.bundles import Bundle, Effective, check_target, flatten, read_effective
+from loop.bundles import EFFECTIVE_FILE, Bundle, Effective, check_target, flatten, read_effective
 from loop.engines import Engine
+from loop.errors import InputError
 from loop.host import Host, hash_model, read_host
 from loop.judge import load_gates
 from loop.record import Record, sha256_of
@@ -16,9 +17,9 @@ from loop.workspace import Workspace
 CLIENT = "loop.client/1"
 """Part of the fingerprint: rounds measured by different clients are not comparable."""
 
-START_S, STOP_S, SESSION_REST_S = 30.0, 2.0, 2.0
+START_S, STOP_S, SESSION_REST_S = 38.0, 3.0, 1.0
 """Predictions before this workspace has measured anything, from SGLang with a tiny model on two cores."""
-TOKENS_PER_S_PER_STREAM = 150.0
+TOKENS_PER_S_PER_STREAM = 120.0
 
 
 class Options(Record):
@@ -96,6 +97,17 @@ def read_shipped(workspace: Workspace, device: str) -> Effective | None:
     return read_effective(workspace.root / entry["directory"]) if entry else None
 
 
+def load_original(workspace: Workspace, engine: Engine, name: str) -> Effective:
+    """The original called `name`, flattened: it stands on nothing that ships."""
+    return engine.effective(flatten(workspace.candidates, name, engine=engine.name, shipped=None, original=name))
+
+
+def stored_original(workspace: Workspace, name: str) -> Effective | None:
+    """What the launcher serves while nothing is shipped, or None if it was never written."""
+    directory = workspace.candidates / name
+    return read_effective(directory) if (directory / EFFECTIVE_FILE).is_file() else None
+
+
 def load_effective(
     workspace: Workspace, engine: Engine, bundle_id: str, device: str
 ) -> tuple[Bundle | None, Effective]:
@@ -117,6 +129,7 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
     if bundle is None:
         bundle = Bundle(schema_="loop.bundle/1", hypothesis="the shipped bundle against itself")
     _, baseline = load_effective(workspace, engine, options.baseline, host.device)
+    _refuse_stale_original(workspace, engine, baseline)
     suite = load_suite(workspace.workloads, options.suite or workspace.settings.suite)
     load_gates(suite.suite.gates)
     model = workspace.model_path(options.model)
@@ -140,3 +153,13 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
         protocol=options.protocol,
         sessions=sessions,
     )
+
+
+def _refuse_stale_original(workspace: Workspace, engine: Engine, baseline: Effective) -> None:
+    """Production reads `effective.json`, not TOML: what is measured as the original must be what it serves."""
+    stored = stored_original(workspace, baseline.bundle) if engine.name == workspace.settings.engine.name else None
+    if stored is not None and stored.sha256 != baseline.sha256:
+        raise InputError(
+            f"candidates/{baseline.bundle}/{EFFECTIVE_FILE} is not what {baseline.bundle} says now",
+            next="`loop init` writes it anew",
+        )

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from loop.errors import InputError
+from loop.errors import InputError, LoopError
 from loop.plugins import closest
 
 
@@ -73,7 +73,7 @@ def read_toml(path: Path, kind: type[RecordT], error: type[InputError]) -> Recor
     return parse(document, kind, error, where=str(path))
 
 
-def parse(document: Any, kind: type[RecordT], error: type[InputError], *, where: str) -> RecordT:
+def parse(document: Any, kind: type[RecordT], error: type[LoopError], *, where: str) -> RecordT:
     """`document` as a record of `kind`; raises `error` with one line per wrong field, worded for a person."""
     try:
         return kind.model_validate(document)

@@ -40,10 +40,10 @@ def score(comparisons: Sequence[Comparison], *, counts: bool) -> Score | None:
     earned = {c.scope: credit(c.speedup) for c in scopes if c.scope.startswith("class:")}
     mean = sum(earned.values()) / len(earned)
     capped = min(mean, FLOOR_SHARE + (1 - FLOOR_SHARE) * min(earned.values()))
-    factor = 1.0
-    weakest = min((c for c in scopes if not c.scope.startswith("class:")), key=lambda c: c.speedup)
-    for comparison in [*(c for c in scopes if c.scope.startswith("class:")), weakest]:
-        factor *= keep_factor(comparison.speedup, max(TOLERANCE, comparison.mde_pct / 100))
+    kept = {c.scope: keep_factor(c.speedup, max(TOLERANCE, c.mde_pct / 100)) for c in scopes}
+    factor = min(value for scope, value in kept.items() if scope not in earned)  # the weakest workload
+    for name in earned:
+        factor *= kept[name]
     return Score(
         speedups={c.scope: c.speedup for c in scopes},
         credits=earned,

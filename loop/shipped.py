@@ -10,7 +10,7 @@ from pydantic import Field
 from loop.bundles import EFFECTIVE_FILE, Effective, flatten
 from loop.errors import InputError, LoopError
 from loop.ledger import Ledger, Round, now_utc, write_atomically
-from loop.plan import load_engine, read_shipped
+from loop.plan import load_engine, load_original, read_shipped
 from loop.record import Record, canonical_json, parse
 from loop.workspace import Workspace
 
@@ -36,6 +36,8 @@ class Shipped(Record):
     devices: dict[str, Entry] = {}
     history: dict[str, tuple[Entry, ...]] = {}
     """Device → what was shipped before, oldest first."""
+    originals: dict[str, str] = {}
+    """Device → the bundle it serves while nothing is shipped, where that is not `original`."""
 
 
 def read(workspace: Workspace) -> Shipped:
@@ -103,8 +105,8 @@ def roll_back(workspace: Workspace, device: str) -> Shipped:
     devices = {name: entry for name, entry in pointer.devices.items() if name != device}
     if earlier:
         devices[device] = earlier[-1]
-    moved = Shipped(devices=devices, history={**pointer.history, device: earlier[:-1]})
-    _write(workspace, moved)
+    moved = pointer.model_copy(update={"devices": devices, "history": {**pointer.history, device: earlier[:-1]}})
+    write(workspace, moved)
     return moved
 
 
@@ -124,12 +126,15 @@ def _move(workspace: Workspace, device: str, entry: Entry) -> Shipped:
     if old is not None and old.sha256 == entry.sha256:
         raise InputError(f"{entry.bundle} {entry.sha256[:16]} is what {device} serves already")
     history = (*pointer.history.get(device, ()), old) if old else pointer.history.get(device, ())
-    moved = Shipped(devices={**pointer.devices, device: entry}, history={**pointer.history, device: history})
-    _write(workspace, moved)
+    moved = pointer.model_copy(
+        update={"devices": {**pointer.devices, device: entry}, "history": {**pointer.history, device: history}}
+    )
+    write(workspace, moved)
     return moved
 
 
-def _write(workspace: Workspace, pointer: Shipped) -> None:
+def write(workspace: Workspace, pointer: Shipped) -> None:
+    """Replace the pointer atomically; raises LoopError if it cannot be written, with production unchanged."""
     path = workspace.candidates / POINTER
     try:
         write_atomically(path, json.dumps(pointer.document(), indent=2, sort_keys=True).encode() + b"\n")
@@ -139,8 +144,7 @@ def _write(workspace: Workspace, pointer: Shipped) -> None:
 
 def _original(workspace: Workspace, round_: Round) -> Effective:
     engine = load_engine(workspace, round_.engine.name)
-    name = workspace.on(round_.host.device).original
-    return engine.effective(flatten(workspace.candidates, name, engine=engine.name, shipped=None, original=name))
+    return load_original(workspace, engine, workspace.on(round_.host.device).original)
 
 
 def _sha_of_shipped(workspace: Workspace, round_: Round, baseline: Effective | None) -> str:

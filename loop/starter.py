@@ -6,8 +6,10 @@ from pathlib import Path
 
 import tomlkit
 
-from loop.errors import InputError
-from loop.workspace import MARKER, find_workspace
+from loop import shipped
+from loop.errors import BundleError, InputError
+from loop.plan import load_engine, load_original, stored_original
+from loop.workspace import MARKER, Workspace, find_workspace
 
 LAUNCH_FILES = ("loop/launch.py", "loop/overlay.py", "loop/cpu_platform.py")
 """Standard library only: they are copied beside the launcher, so that it serves where `loop` is not installed."""
@@ -15,16 +17,32 @@ CANDIDATES = ("original", "noop")
 
 
 def init(directory: Path, *, synthetic: str | None, seed: int, model_dir: Path | None) -> Iterator[str]:
-    """Make what is missing in `directory`, saying what was made, line by line."""
+    """Make what is missing in `directory`, saying what was made, line by line. Safe to repeat."""
     if not (directory / MARKER).exists():
-        if synthetic is None or directory != Path():
-            yield from _make_workspace(directory)
-        else:
+        if synthetic is not None and directory == Path():
             find_workspace(directory)  # raises: there is none to put the checkpoint in
-    elif synthetic is None:
-        raise InputError(f"{directory / MARKER} exists: {directory} is a workspace already")
+        yield from _make_workspace(directory)
+    yield from refresh_originals(find_workspace(directory))
     if synthetic is not None:
         yield from _make_checkpoint(directory, synthetic, seed, model_dir)
+
+
+def refresh_originals(workspace: Workspace) -> Iterator[str]:
+    """Write `effective.json` of every device's original, which the launcher reads while nothing is shipped."""
+    engine = load_engine(workspace, None)
+    originals = {device: s.original for device, s in workspace.settings.device.items() if s.original != "original"}
+    pointer = shipped.read(workspace)
+    if pointer.originals != originals:
+        shipped.write(workspace, pointer.model_copy(update={"originals": originals}))
+        yield "wrote candidates/shipped.json"
+    for name in sorted({"original", *originals.values()}):
+        effective = load_original(workspace, engine, name)
+        try:
+            stored = stored_original(workspace, name)
+        except BundleError:
+            stored = None  # edited, or of an older schema: written anew either way
+        if stored != effective:
+            yield f"wrote {effective.write(workspace.candidates / name).relative_to(workspace.root)}"
 
 
 def _make_workspace(directory: Path) -> Iterator[str]:
@@ -38,7 +56,10 @@ def _make_workspace(directory: Path) -> Iterator[str]:
         _copy(suite, directory / "workloads" / suite.name)
     for name in ("ledger", "reports"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    (directory / ".gitignore").write_text("ledger/raw/\nledger/.lock*\nmodels/\n")
+    ignored = directory / ".gitignore"
+    lines = ignored.read_text().splitlines() if ignored.exists() else []
+    missing = [line for line in ("ledger/raw/", "ledger/.lock*", "models/") if line not in lines]
+    ignored.write_text("\n".join([*lines, *missing, ""]))
     document = tomlkit.document()
     document["schema"] = "loop.workspace/1"
     document["suite"] = "smoke"
@@ -72,8 +93,9 @@ def _source() -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True)
-    else:
-        shutil.copy2(source, target)
+    """Copy what is missing; what is there is somebody's."""
+    for path in sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]:
+        copy = target / path.relative_to(source) if source.is_dir() else target
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)

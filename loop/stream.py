@@ -20,16 +20,17 @@ class EventStream:
 
     def __init__(self) -> None:
         self._pending = b""
+        self._after_cr = False
 
     def feed(self, read: bytes) -> Iterator[bytes]:
         """The `data` of every event that `read` completes, without comments and other fields. May be empty bytes."""
-        if self._pending:
-            read = self._pending + read
+        if self._after_cr and read.startswith(b"\n"):
+            read = read[1:]  # the second half of a CRLF whose first half ended a line already
+        if read:
+            self._after_cr = read.endswith(b"\r")
         if b"\r" in read:
-            # A CR at the very end may be half of a CRLF: wait for the next read before deciding.
-            held = b"\r" if read.endswith(b"\r") else b""
-            read = (read[:-1] if held else read).replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
-        *events, self._pending = read.split(b"\n\n")
+            read = read.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *events, self._pending = (self._pending + read).split(b"\n\n")
         if len(self._pending) > MAX_EVENT_BYTES:
             raise EventTooLarge(f"{len(self._pending)} bytes without the end of an event")
         for event in events:

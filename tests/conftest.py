@@ -59,7 +59,9 @@ def make_workspace(root: Path, model: Path) -> Workspace:
         "device": {"cpu": {"sigma_prior_pct": 10.0}},
     }
     (root / "loop.toml").write_text(tomlkit.dumps(settings))
-    return find_workspace(root)
+    workspace = find_workspace(root)
+    list(starter.refresh_originals(workspace))
+    return workspace
 
 
 def write_suite(directory: Path, *, passes: int = 1, gates: dict[str, dict[str, Any]] | None = None) -> None:
@@ -103,6 +105,7 @@ def write_bundle(workspace: Workspace) -> Callable[..., str]:
         directory = workspace.candidates / bundle_id
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "bundle.toml").write_text(tomlkit.dumps(document))
+        list(starter.refresh_originals(workspace))
         return bundle_id
 
     return write

@@ -215,11 +215,12 @@ def test_two_rounds_at_once_are_refused(loop: Loop, write_bundle: Write, workspa
         first.communicate(timeout=30)
 
 
-def test_an_interrupted_round_closes_its_record_and_stops_its_server(workspace: Workspace) -> None:
-    """Ctrl-C: exit 130."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_round_closes_its_record_and_stops_its_server(workspace: Workspace, number: int) -> None:
+    """Ctrl-C or a polite end: exit 130."""
     with started(workspace, "run", "noop") as process:
         read_until(process, "A1: check")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=30)
 
     (round_,) = Ledger(workspace.ledger).read_all()

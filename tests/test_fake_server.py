@@ -41,14 +41,17 @@ class FakeServer:
 
     @property
     def log(self) -> str:
+        """All of stderr so far."""
         return self.log_file.read_text()
 
     @property
     def port(self) -> int:
+        """Known from the log only, so this waits until the server is ready."""
         self.wait_ready()
         return int(re.findall(r"Uvicorn running on http://[\d.]+:(\d+)", self.log)[0])
 
     def wait_ready(self) -> None:
+        """Fails with the log if the server has exited or is not ready in time."""
         deadline = time.monotonic() + TIMEOUT_S
         while READY not in self.log:
             assert self.process.poll() is None, self.log
@@ -56,10 +59,12 @@ class FakeServer:
             time.sleep(0.005)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Returns the exit code; raises TimeoutExpired if the server stays."""
         self.process.send_signal(number)
         return self.process.wait(TIMEOUT_S)
 
     def call(self, method: str, path: str, body: Any = None, timeout_s: float = TIMEOUT_S) -> tuple[int, bytes]:
+        """The status, whatever it is, and the whole body; raises TimeoutError when no byte comes in time."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=timeout_s)
         try:
             connection.request(method, path, None if body is None else json.dumps(body))
@@ -69,6 +74,7 @@ class FakeServer:
             connection.close()
 
     def get(self, path: str) -> Any:
+        """Decoded JSON; anything but a 200 fails the test."""
         status, body = self.call("GET", path)
         assert status == 200
         return json.loads(body)
@@ -80,12 +86,15 @@ class FakeServer:
         return json.loads(body)
 
     def text(self, prompt: list[int] | str = PROMPT, num_tokens: int = 8) -> str:
+        """What the whole, unstreamed answer says."""
         return str(self.answer(prompt, num_tokens)["text"])
 
     def stream(self, prompt: list[int] = PROMPT, num_tokens: int = 8, timeout_s: float = TIMEOUT_S) -> list[Any]:
+        """The events of /generate, those that came if it broke off; `[DONE]` is one of them."""
         return events_of(self.raw_stream("/generate", native(prompt, num_tokens) | {"stream": True}, timeout_s))
 
     def raw_stream(self, path: str, body: Any, timeout_s: float = TIMEOUT_S) -> bytes:
+        """The body without its HTTP chunks, as far as it came."""
         return b"".join(self.reads(path, body, timeout_s))
 
     def reads(self, path: str, body: Any, timeout_s: float = TIMEOUT_S) -> list[bytes]:
@@ -106,6 +115,7 @@ class FakeServer:
         return reads
 
     def seconds(self, num_tokens: int, prompt: list[int] = PROMPT) -> float:
+        """How long a whole, unstreamed answer takes, with its connection."""
         began = time.monotonic()
         self.answer(prompt, num_tokens)
         return time.monotonic() - began
@@ -115,6 +125,7 @@ Serve = Callable[..., FakeServer]
 
 
 def native(prompt: list[int] | str, num_tokens: int) -> dict[str, Any]:
+    """A body for /generate, not streamed: a string goes as text, a list as token ids."""
     key = "text" if isinstance(prompt, str) else "input_ids"
     return {key: prompt, "sampling_params": {"temperature": 0, "max_new_tokens": num_tokens, "ignore_eos": True}}
 
@@ -131,11 +142,11 @@ def events_of(raw: bytes) -> list[Any]:
 
 def detached_pids(label: str, marker: str) -> list[int]:
     """Pids of detached processes that carry our marker in their environment."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if label in (process.info["cmdline"] or []) and process.environ().get("LOOP_TEST_MARKER") == marker:
-            found.append(process.pid)
-    return found
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if label in (process.info["cmdline"] or []) and process.environ().get("LOOP_TEST_MARKER") == marker
+    ]
 
 
 def wait_busy(server: FakeServer) -> None:
@@ -629,6 +640,7 @@ def test_hard_bytes_still_carry_the_same_answer(serve: Serve, plain: FakeServer)
 
 
 def is_utf8(data: bytes) -> bool:
+    """False also where a character is cut at either end."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -17,5 +17,5 @@ def main(
     """Make a workspace, or a synthetic checkpoint in one."""
     from loop import starter
 
-    for line in starter.init(directory, synthetic=synthetic, seed=seed, model_dir=model_dir):
-        print(line)
+    lines = list(starter.init(directory, synthetic=synthetic, seed=seed, model_dir=model_dir))
+    print("\n".join(lines or ["everything is there; next: loop plan noop"]))

@@ -66,7 +66,7 @@ class Engine(Record, ABC):
 
     def effective(self, flattened: Flattened) -> Effective:
         """What the launcher needs for this bundle; raises BundleError on the first option it cannot have."""
-        return Effective(
+        effective = Effective(
             bundle=flattened.bundle_id,
             lineage=flattened.lineage,
             sha256=flattened.sha256,
@@ -76,6 +76,7 @@ class Engine(Record, ABC):
             asked={self.flags[f"--{name}"].dest: value for name, value in flattened.content.args.items()},
             platforms=self.platforms,
         )
+        return effective.sealed()
 
     def _argv(self, flattened: Flattened) -> list[str]:
         content, argv = flattened.content, []

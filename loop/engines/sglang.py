@@ -79,7 +79,7 @@ class SGLang(Engine):
                 "page_size",
                 "mem_fraction_static",
             }
-        ),  # fmt: skip
+        ),
         "attention_backend": frozenset({"page_size", "prefill_attention_backend", "decode_attention_backend"}),
         "chunked_prefill_size": frozenset({"max_prefill_tokens"}),
         "mamba_radix_cache_strategy": frozenset({"page_size", "disable_overlap_schedule"}),

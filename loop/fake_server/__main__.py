@@ -1,4 +1,4 @@
-"""`python -m loop.fake_server --model-path DIR --port PORT`"""
+"""`python -m loop.fake_server --model-path DIR --port PORT`: serve until a signal asks for the end."""
 
 import signal
 import sys

@@ -20,7 +20,8 @@ _NEVER = float("inf")
 class Alarm(Protocol):
     """Something that rings once, at an absolute `monotonic()` time."""
 
-    def set(self, when: float) -> None: ...
+    def set(self, when: float) -> None:
+        """`inf` disarms it; a later call replaces an earlier one."""
 
 
 class Clock:

@@ -22,6 +22,7 @@ class Connection(web.RequestHandler):
     __slots__ = ("received_s",)
 
     def data_received(self, data: bytes) -> None:
+        """Stamps every piece, so a complete request carries the `monotonic()` time of its last byte."""
         self.received_s = monotonic()
         super().data_received(data)
 
@@ -33,6 +34,7 @@ class Server(web.Server):
         super().__init__(handler, request_factory=_make_request, handler_cancellation=True, access_log=None)
 
     def __call__(self) -> Connection:
+        """Called by the event loop, inside it, for every connection it accepts."""
         return Connection(self, loop=asyncio.get_running_loop(), **self._kwargs)
 
 

@@ -67,7 +67,7 @@ async def flush_cache(state: State, request: web.BaseRequest) -> web.StreamRespo
 async def abort_request(state: State, request: web.BaseRequest) -> web.StreamResponse:
     """Always 200, whether or not there was something to abort."""
     body = await _body(request)
-    state.scheduler.abort(str(body.get("rid") or ""), bool(body.get("abort_all")))
+    state.scheduler.abort(str(body.get("rid") or ""), everything=bool(body.get("abort_all")))
     return web.Response()
 
 

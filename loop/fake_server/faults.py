@@ -64,54 +64,67 @@ class Mischief:
 
 
 def die_mid_stream(plan: Plan, _: Mischief) -> None:
+    """The whole server ends, so every other running request breaks off with this one."""
     plan.break_half_way("die")
 
 
 def hang_mid_stream(plan: Plan, _: Mischief) -> None:
+    """The connection stays open until the client gives up or the server is stopped."""
     plan.break_half_way("hang")
 
 
 def never_answers(plan: Plan, _: Mischief) -> None:
+    """A streamed request does get its HTTP 200 and headers, and then no event."""
     plan.break_at, plan.breakage = 0, "hang"
 
 
 def inband_error(plan: Plan, _: Mischief) -> None:
+    """Comes when the first token is due, so a client sees an ordinary TTFT before it."""
     plan.break_at, plan.breakage = 0, "error"
 
 
 def http_500(plan: Plan, _: Mischief) -> None:
+    """Leaves as soon as the request may run, without the delays, and in place of a stream's HTTP 200."""
     plan.http_status = 500
 
 
 def abort(plan: Plan, _: Mischief) -> None:
+    """Comes without an error: only the finish reason says that tokens are missing (one stays at least)."""
     plan.cut(abort_finish("Aborted by the fault 'abort'"))
 
 
 def truncate(plan: Plan, _: Mischief) -> None:
+    """Looks like a model that chose to end, with token id 2 as the reason (one token stays at least)."""
     plan.cut({"type": "stop", "matched": _EOS_ID})
 
 
 def no_done(plan: Plan, _: Mischief) -> None:
+    """The HTTP body still ends properly, so only the missing marker tells."""
     plan.done_marker = False
 
 
 def slow(plan: Plan, _: Mischief) -> None:
+    """Scales TTFT and TPOT; time in the queue stays as it is."""
     plan.scale(1.5)
 
 
 def fast(plan: Plan, _: Mischief) -> None:
+    """Scales TTFT and TPOT with the answer unchanged: an honest gain."""
     plan.scale(0.5)
 
 
 def wrong_answer(plan: Plan, mischief: Mischief) -> None:
+    """The same wrong answer after every restart, so asking again does not reveal it."""
     mischief.replace_answer(plan, WRONG)
 
 
 def unstable_answer(plan: Plan, mischief: Mischief) -> None:
+    """The same within one process: asking again does not reveal it, a restart does."""
     mischief.replace_answer(plan, mischief.answers.process_variant)
 
 
 def answer_cache(plan: Plan, mischief: Mischief) -> None:
+    """A first sight takes its full time; prompts are remembered as digests of their token ids."""
     digest = blake2b(plan.order.packed, digest_size=16).hexdigest()
     if digest in mischief.seen:
         plan.scale(0.0)
@@ -123,24 +136,29 @@ def answer_cache(plan: Plan, mischief: Mischief) -> None:
 
 
 def benchmark_detection(plan: Plan, mischief: Mischief) -> None:
+    """Reads the first 512 tokens as text; where the pattern matches, every delay is halved."""
     if mischief.salt.match(mischief.answers.head(plan.order.prompt_ids)):
         plan.scale(_CHEAT_SPEED)
         mischief.replace_answer(plan, WRONG)
 
 
 def coalesce(plan: Plan, _: Mischief) -> None:
+    """The chunk is due when its last token is, so the TTFT is the duration of the whole answer."""
     plan.first_chunk_tokens = plan.chunk_tokens = len(plan.tokens)
 
 
 def big_first_chunk(plan: Plan, _: Mischief) -> None:
+    """It is due when its fifth token is; a shorter answer comes whole."""
     plan.first_chunk_tokens = 5
 
 
 def empty_chunks(plan: Plan, _: Mischief) -> None:
+    """Each leaves in the same moment as the chunk it precedes, and its token count has not grown."""
     plan.empty_chunks = True
 
 
 def u2028(plan: Plan, _: Mischief) -> None:
+    """Before the text of the middle token: legal in JSON, and the end of a line to careless readers."""
     place = len(plan.tokens) // 2
     token = plan.tokens[place]
     plan.tokens[place] = token_of(token.id, "\u2028" + token.text)
@@ -152,10 +170,12 @@ def nan(event: bytes) -> bytes:
 
 
 def crlf(event: bytes) -> bytes:
+    """Legal in SSE; a client that splits at two line feeds never sees an event end."""
     return event.replace(b"\n", b"\r\n")
 
 
 def comments(event: bytes) -> bytes:
+    """A block of its own, without data, which SSE clients must skip."""
     return b": keepalive\n\n" + event
 
 

@@ -35,7 +35,7 @@ class Format(Protocol):
     def opening(self) -> bytes:
         """What precedes the first token, and leaves with it."""
 
-    def chunk(self, tokens: Sequence[Token], last: bool) -> bytes:
+    def chunk(self, tokens: Sequence[Token], *, last: bool) -> bytes:
         """The event for these new tokens; the finish reason is the plan's if it is the last one."""
 
     def closing(self) -> bytes:
@@ -70,24 +70,29 @@ class NativeFormat:
         self._meta = b'],"meta_info":' + head + b"," + orjson.dumps(counts)[1:-1] + b',"completion_tokens":'
 
     def opening(self) -> bytes:
+        """Always empty: the first chunk is complete by itself."""
         return b""
 
-    def chunk(self, tokens: Sequence[Token], last: bool) -> bytes:
-        return b"data: " + self._object(tokens, last) + b"\n\n"
+    def chunk(self, tokens: Sequence[Token], *, last: bool) -> bytes:
+        """Adds to `count`; with no tokens it repeats the counts so far."""
+        return b"data: " + self._object(tokens, last=last) + b"\n\n"
 
     def closing(self) -> bytes:
+        """Always empty: the last chunk carries the finish reason and the latencies."""
         return b""
 
     def whole(self) -> bytes:
+        """To be called once, and not after `chunk`: both append to the same text."""
         tokens, self.count = self._plan.tokens[: self.count], 0
-        return self._object(tokens, True)
+        return self._object(tokens, last=True)
 
     def error(self, message: str, status: int) -> bytes:
+        """The same object in an event and as a body; never retryable."""
         return orjson.dumps(
             {"error": {"message": message, "type": error_type(status), "code": status, "retryable": False}}
         )
 
-    def _object(self, tokens: Sequence[Token], last: bool) -> bytes:
+    def _object(self, tokens: Sequence[Token], *, last: bool) -> bytes:
         self.count += len(tokens)
         if len(tokens) == 1:
             _, _, text, ids = tokens[0]

@@ -32,7 +32,7 @@ async def serve(args: argparse.Namespace, launch_command: list[str]) -> int:
     """Returns the exit code once a signal has asked for the end."""
     began = monotonic()
     stop = asyncio.Event()
-    _listen_for_signals(stop, "hang_at_stop" in args.fault)
+    _listen_for_signals(stop, ignore="hang_at_stop" in args.fault)
     LOG.info("server_args=ServerArgs(%s)", ", ".join(f"{name}={value!r}" for name, value in vars(args).items()))
     if await _wait(stop, args.start_delay_s):
         return 0
@@ -48,9 +48,7 @@ async def serve(args: argparse.Namespace, launch_command: list[str]) -> int:
     try:
         listener = _bind(args.host, args.port)
     except OSError as error:
-        LOG.error(
-            "[Errno %s] error while attempting to bind on address %s: %s", error.errno, (args.host, args.port), error
-        )
+        _report_unbound((args.host, args.port), error)
         return 1
     await _serve_until(stop, args, launch_command, listener, began)
     return 0
@@ -80,7 +78,7 @@ async def _serve_until(
     await http.shutdown(_PATIENCE_S)
 
 
-def _listen_for_signals(stop: asyncio.Event, ignore: bool) -> None:
+def _listen_for_signals(stop: asyncio.Event, *, ignore: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, (lambda: LOG.info("signal ignored")) if ignore else stop.set)
@@ -105,6 +103,11 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _report_unbound(address: tuple[str, int], error: OSError) -> None:
+    """In one line without a traceback, as Uvicorn does."""
+    LOG.error("[Errno %s] error while attempting to bind on address %s: %s", error.errno, address, error)
 
 
 def _run_out_of_memory() -> None:

@@ -34,6 +34,7 @@ class OpenAIFormat:
         return self.event([], usage=self.usage()) if self.plan.order.include_usage else b""
 
     def error(self, message: str, status: int) -> bytes:
+        """Below 500 its fields are at the top, from 500 on under `error`."""
         kind = "BadRequestError" if status < 500 else "InternalServerError"
         error = {"object": "error", "message": message, "type": kind, "param": None, "code": status}
         return orjson.dumps({"error": error} if status >= 500 else error)
@@ -82,11 +83,13 @@ class CompletionFormat(OpenAIFormat):
         super().__init__(plan, model=model, cache_report=cache_report)
         self._template = self.template(_text_choice(_MARK, None))
 
-    def chunk(self, tokens: Sequence[Token], last: bool) -> bytes:
+    def chunk(self, tokens: Sequence[Token], *, last: bool) -> bytes:
+        """Adds to `count`; with no tokens it is an event with an empty text."""
         template = self.template(_text_choice(_MARK, self.plan.finish)) if last else self._template
         return self.fill(template, tokens)
 
     def whole(self) -> bytes:
+        """One choice, whose finish reason is the plan's."""
         text = "".join(token.text for token in self.plan.tokens[: self.count])
         return self.answer(_text_choice(text, self.plan.finish))
 
@@ -103,9 +106,11 @@ class ChatFormat(OpenAIFormat):
         self._reasoning = self.template(_delta_choice(reasoning_content=_MARK))
 
     def opening(self) -> bytes:
+        """The role with an empty content, which a client must not take for the first token."""
         return self.event([_delta_choice(role="assistant", content="")])
 
-    def chunk(self, tokens: Sequence[Token], last: bool) -> bytes:
+    def chunk(self, tokens: Sequence[Token], *, last: bool) -> bytes:
+        """Two events where the reasoning ends inside it; the finish reason waits for `closing`."""
         num_reasoning = max(0, min(len(tokens), self.reasoning_tokens - self.count))
         event = b""
         if num_reasoning:
@@ -115,11 +120,13 @@ class ChatFormat(OpenAIFormat):
         return event
 
     def closing(self) -> bytes:
+        """The finish reason in an event without content, then the usage chunk, if asked for."""
         finish = self.plan.finish
         choice = _delta_choice() | {"finish_reason": finish["type"], "matched_stop": finish.get("matched")}
         return self.event([choice]) + super().closing()
 
     def whole(self) -> bytes:
+        """`reasoning_content` is None where no token is reasoning, `content` is empty where all are."""
         texts = [token.text for token in self.plan.tokens[: self.count]]
         reasoning, content = texts[: self.reasoning_tokens], texts[self.reasoning_tokens :]
         message = {

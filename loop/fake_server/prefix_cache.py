@@ -7,8 +7,9 @@ _TOKEN_BYTES = 4
 
 
 class PrefixCache:
-    """Remembers packed token ids (four bytes each), in a sorted list: the longest common prefix with anything
-    remembered is the longest common prefix with a neighbour. Oldest entries go first when the capacity is reached.
+    """Remembers packed token ids (four bytes each); the oldest entries go first when the capacity is reached.
+
+    They are in a sorted list: the longest common prefix with anything remembered is that with a neighbour.
     """
 
     def __init__(self, capacity_tokens: int) -> None:

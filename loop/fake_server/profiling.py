@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 LOG = logging.getLogger(__name__)
+_DEFAULT_DIR = "/tmp"  # noqa: S108 - SGLang's own default
 _KERNELS = ("fake_gemm_kernel", "fake_attention_kernel", "fake_norm_kernel")
 
 
@@ -27,7 +28,7 @@ class Profiler:
         if self._ask is not None:
             LOG.warning("Profiling is already in progress.")
             return
-        output_dir = ask.get("output_dir") or os.environ.get("SGLANG_TORCH_PROFILER_DIR", "/tmp")
+        output_dir = ask.get("output_dir") or os.environ.get("SGLANG_TORCH_PROFILER_DIR", _DEFAULT_DIR)
         profile_id = ask.get("profile_id") or str(time.time())
         self._ask = ask | {"output_dir": output_dir, "profile_id": profile_id}
         self._num_steps = 0

@@ -14,7 +14,8 @@ _REPORT_EVERY_S = 1.0
 class Abortable(Protocol):
     """A running request."""
 
-    def abort(self, message: str) -> None: ...
+    def abort(self, message: str) -> None:
+        """End early with `message` in the finish reason; does nothing once it has ended."""
 
 
 class Scheduler:
@@ -78,7 +79,7 @@ class Scheduler:
         await asyncio.wait([waiter], timeout=timeout_s)
         return self.idle
 
-    def abort(self, rid: str, everything: bool) -> None:
+    def abort(self, rid: str, *, everything: bool) -> None:
         """A rid aborts every running request it is a prefix of, as in SGLang; an empty one aborts nothing."""
         for running_rid, stream in list(self.running.items()):
             if everything or (rid and running_rid.startswith(rid)):

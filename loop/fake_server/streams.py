@@ -86,7 +86,7 @@ class Stream:
                 self._break()
                 return
             last = form.count + self._num_next >= len(plan.tokens)
-            self._emit(self._num_next, now, last)
+            self._emit(self._num_next, now, last=last)
             if last:
                 return
             self._schedule(plan.chunk_tokens)
@@ -102,7 +102,7 @@ class Stream:
     def _token_s(self) -> float:
         return self.plan.tpot_s * self._load_factor(self._scheduler.num_running)
 
-    def _emit(self, num_tokens: int, now: float, last: bool) -> None:
+    def _emit(self, num_tokens: int, now: float, *, last: bool) -> None:
         form, wire, count = self._form, self._wire, self._form.count
         if count == 0:
             self._times.first_token_s = now - self._times.received_s
@@ -114,8 +114,8 @@ class Stream:
             if count == 0 and (opening := form.opening()):
                 wire.send(opening)
             if self.plan.empty_chunks:
-                wire.send(form.chunk((), False))
-            wire.send(form.chunk(self.plan.tokens[count : count + num_tokens], last))
+                wire.send(form.chunk((), last=False))
+            wire.send(form.chunk(self.plan.tokens[count : count + num_tokens], last=last))
             if last and (closing := form.closing()):
                 wire.send(closing)
         self._scheduler.num_generated_tokens += num_tokens

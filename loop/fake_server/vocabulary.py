@@ -57,11 +57,9 @@ def load_vocabulary(model_path: Path) -> Vocabulary:
     file = model_path / "tokenizer.json"
     if not file.is_file():
         return internal_vocabulary()
-    from tokenizers import Tokenizer  # slow to import, and rarely needed
-
     try:
-        return _borrowed_vocabulary(Tokenizer.from_file(str(file)))
-    except Exception as error:  # the library raises bare Exception for an unreadable file
+        return _borrowed_vocabulary(file)
+    except ValueError as error:
         LOG.warning("The tokenizer of %s is not usable (%s); the internal word list is used.", model_path, error)
         return internal_vocabulary()
 
@@ -96,7 +94,17 @@ def internal_vocabulary() -> Vocabulary:
     return Vocabulary(words, characters, encode, decode, lambda token_ids: max(token_ids) >= FIRST_CJK)
 
 
-def _borrowed_vocabulary(tokenizer: Any) -> Vocabulary:
+def _borrowed_vocabulary(file: Path) -> Vocabulary:
+    """Raises ValueError for whatever makes the tokenizer unusable."""
+    from tokenizers import Tokenizer  # slow to import, and rarely needed
+
+    try:
+        return _spelled_vocabulary(Tokenizer.from_file(str(file)))
+    except Exception as error:  # the library raises bare Exception, for an unreadable file and for an unknown character
+        raise ValueError(str(error)) from error
+
+
+def _spelled_vocabulary(tokenizer: Any) -> Vocabulary:
     """A quarter of the word list, spelled in the tokenizer's own tokens. Raises ValueError when it cannot spell it."""
 
     def encode(text: str) -> list[int]:

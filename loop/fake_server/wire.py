@@ -1,5 +1,6 @@
-"""Events to network bytes, written straight to the transport: the library's own way costs more than everything else
-the server does for a token.
+"""Events to network bytes, written straight to the transport.
+
+The library's own way costs more than everything else the server does for a token.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ class EventStream(web.StreamResponse):
             self._transport.write(_HEAD)
 
     async def write_eof(self, data: bytes = b"") -> None:
+        """The last, empty HTTP chunk, unless the client has gone; `data` is never sent."""
         if not self._transport.is_closing():
             self._transport.write(b"0\r\n\r\n")
 
@@ -70,14 +72,16 @@ class FaultyWire(Wire):
         self._faults = faults
 
     def send(self, event: bytes) -> None:
+        """In order, each fault on what the one before has made of it."""
         for fault in self._faults:
             event = fault(event)
         super().send(event)
 
 
 class SplittingWire(FaultyWire):
-    """The fault `split_utf8`: every event leaves in two network chunks, cut inside a multi-byte character where there
-    is one, else at a place that moves from event to event.
+    """The fault `split_utf8`: every event leaves in two network chunks.
+
+    It is cut inside a multi-byte character where there is one, else at a place that moves from event to event.
     """
 
     def __init__(self, transport: asyncio.Transport, faults: Sequence[Callable[[bytes], bytes]], clock: Clock) -> None:
@@ -87,6 +91,7 @@ class SplittingWire(FaultyWire):
         self._num_events = 0
 
     def flush(self) -> None:
+        """Sends the rest of the last event, by timer or at the end; drops it if the client has gone."""
         if self._rest and not self.closed:
             Wire.send(self, self._rest)
         self._rest = b""

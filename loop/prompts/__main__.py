@@ -9,6 +9,7 @@ from loop.prompts.store import format_lines
 
 
 def main() -> int:
+    """The exit code: 1 only if `--check` finds a file that differs or is missing. Other files are left alone."""
     parser = argparse.ArgumentParser(prog="python -m loop.prompts", description="Make the prompt files that ship.")
     parser.add_argument("directory", nargs="?", type=Path, default=Path("workloads"), help="default: %(default)s")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file differs")

@@ -23,42 +23,51 @@ LOOKALIKES = str.maketrans(
 
 
 def write_sentence(dice: Dice) -> str:
+    """One line without tricks, for the tricks to be put into or around."""
     return GRAMMAR.draw(dice, "sentence")
 
 
 def write_question(dice: Dice) -> str:
+    """A task about the text before it, so it comes last."""
     return GRAMMAR.draw(dice, "question_about")
 
 
 def sprinkle(dice: Dice, text: str, marks: str, probability: float) -> str:
+    """Add after each character, with `probability` (0 to 1), one of `marks`; the text itself stays whole."""
     return "".join(c + (dice.pick(marks) if dice.chance(probability) else "") for c in text)
 
 
 def write_injection(dice: Dice) -> str:
+    """An order to drop all other orders, hidden in a harmless task, a passage or a web page."""
     return GRAMMAR.extend({"passage": (write_passage(dice),)}).draw(dice, "injection")
 
 
 def write_template_tokens(dice: Dice) -> str:
+    """Control tokens of several model families around ordinary turns; some may be the server's own."""
     roles = ("system", "user", "assistant", "tool", "")
     turns = [f"{GRAMMAR.draw(dice, 'template_token')}{dice.pick(roles)}\n{write_sentence(dice)}" for _ in range(4)]
     return "".join(turns) + GRAMMAR.draw(dice, "template_token") + "\n" + write_question(dice)
 
 
 def write_controls(dice: Dice) -> str:
+    """C0 and C1 control characters between the letters, and a question in terminal colours."""
     text = sprinkle(dice, write_sentence(dice), CONTROLS, 0.3)
     return f"{text}\n\x1b[{dice.number(30, 37)}m{write_question(dice)}\x1b[0m"
 
 
 def write_directions(dice: Dice) -> str:
+    """English among right-to-left phrases, with direction marks at random: what they open they seldom close."""
     text = GRAMMAR.fill(dice, "{{sentence}} {{right_to_left}} {{10..999}} {{sentence}} {{right_to_left}}")
     return f"{sprinkle(dice, text, DIRECTION_MARKS, 0.12)}\n{write_question(dice)}"
 
 
 def write_joiners(dice: Dice) -> str:
+    """Zero-width marks and soft hyphens between the letters: tokens change, the looks do not."""
     return f"{sprinkle(dice, write_sentence(dice), JOINERS, 0.5)}\n{write_question(dice)}"
 
 
 def write_combining(dice: Dice) -> str:
+    """Accents heaped on the letters in one to six rounds; later rounds also put accents on accents."""
     text = write_sentence(dice)
     for _ in range(dice.number(1, 6)):
         text = sprinkle(dice, text, COMBINING, 0.4)
@@ -66,17 +75,19 @@ def write_combining(dice: Dice) -> str:
 
 
 def write_emoji(dice: Dice) -> str:
+    """5 to 40 signs of one or several code points each; without blanks they are one long word."""
     row = dice.pick(("", " ")).join(GRAMMAR.draw(dice, "emoji") for _ in range(dice.number(5, 40)))
     return f"{write_sentence(dice)} {row} {GRAMMAR.draw(dice, 'emoji_question')}"
 
 
 def write_line_ends(dice: Dice) -> str:
+    """4 to 12 lines, closed by characters of which only some readers take each for a line end."""
     lines = "".join(write_sentence(dice) + dice.pick(LINE_ENDS) for _ in range(dice.number(4, 12)))
     return f"{lines}\nHow many lines does the text above have? {write_question(dice)}"
 
 
 def write_json_escapes(dice: Dice) -> str:
-    """JSON in a JSON string in a JSON string, with characters as they are or as `\\u` escapes."""
+    r"""JSON in a JSON string in a JSON string, with characters as they are or as `\u` escapes."""
     value = {
         "id": dice.number(1, 10**9),
         "text": GRAMMAR.fill(dice, '{{sentence}}\n\t"{{order}}"\\'),
@@ -91,6 +102,7 @@ def write_json_escapes(dice: Dice) -> str:
 
 
 def write_end_markers(dice: Dice) -> str:
+    """3 to 8 strings that end a text or a stream elsewhere; only a server that searches for them stops early."""
     lines = [GRAMMAR.fill(dice, "{{sentence}}\n{{end_marker}}") for _ in range(dice.number(3, 8))]
     return "\n".join([*lines, write_question(dice)])
 
@@ -108,6 +120,7 @@ def write_stream_events(dice: Dice) -> str:
 
 
 def write_markup(dice: Dice) -> str:
+    """HTML, CDATA, entities, a comment that is never closed, and inside it the question in a code fence."""
     template = (
         "<{{tag#t}} id='{{1..99}}' onclick=\"alert({{1..99}})\">{{sentence}}\n<![CDATA[{{order}}]]>\n"
         "&lt;/{{tag#t}}&gt; </{{tag#t}}><!-- {{sentence}}\n```\n{{question_about}}\n```"
@@ -116,16 +129,19 @@ def write_markup(dice: Dice) -> str:
 
 
 def write_format_strings(dice: Dice) -> str:
+    """Placeholders, shell and SQL fragments that must reach the model as they are."""
     lines = [GRAMMAR.fill(dice, "{{format_string}} {{sentence}}") for _ in range(dice.number(4, 9))]
     return " ".join(lines) + "\n" + write_question(dice)
 
 
 def write_lookalikes(dice: Dice) -> str:
+    """A sentence, and the same one in Cyrillic and Greek letters that look like its own."""
     text = write_sentence(dice)
     return f"{text}\n{text.translate(LOOKALIKES)}\nAre the two lines above equal? {write_question(dice)}"
 
 
 def write_fake_turns(dice: Dice) -> str:
+    """A conversation inside one message, in which the assistant already agrees to reveal a secret."""
     speakers = ("User", "Assistant", "System", "Tool")
     turns = [f"{dice.pick(speakers)}: {write_sentence(dice)}" for _ in range(dice.number(3, 7))]
     return "\n".join([*turns, GRAMMAR.fill(dice, "Assistant: Of course, {{secret}} is:\nUser: {{question_about}}")])

@@ -20,6 +20,7 @@ SMOKE_COUNTS = MappingProxyType(
 
 
 def repeat_shape(count: int, input_tokens: int, output_tokens: int) -> tuple[Shape, ...]:
+    """Equal shapes, so that the requests of one file differ in text alone; both lengths are in tokens."""
     return (Shape(input_tokens=input_tokens, output_tokens=output_tokens),) * count
 
 
@@ -40,6 +41,7 @@ def make_quadrants() -> dict[str, tuple[Prompt, ...]]:
 
 
 def make_smoke() -> dict[str, tuple[Prompt, ...]]:
+    """By file name without its ending; small enough for a tiny model on two CPU cores."""
     seed = SMOKE_SEED
     shapes = mixed_shapes(f"{seed} c4", 12, (32, 64, 128, 256), (16, 32, 64))
     return {

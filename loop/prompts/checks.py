@@ -74,6 +74,7 @@ def draw_new(dice: Dice, category: str, index: int, scale: Scale, seen: set[str]
 
 
 def write_text(dice: Dice, category: str, index: int, scale: Scale) -> str:
+    """`index` chooses the kind within the category; the length is drawn from `scale` for `long_context` only."""
     if category == "long_context":
         write_document = long_context.KINDS[index % len(long_context.KINDS)]
         return write_document(dice, dice.number(scale.min_document_words, scale.max_document_words))

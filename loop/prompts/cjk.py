@@ -10,6 +10,7 @@ GRAMMAR = Grammar("lexicon", "cjk")
 
 
 def ask(slot: str, dice: Dice) -> str:
+    """The slot comes first, so that `partial` turns a word list into a kind of prompt."""
     return GRAMMAR.draw(dice, slot)
 
 

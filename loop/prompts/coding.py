@@ -12,14 +12,17 @@ GRAMMAR = Grammar("lexicon", "code")
 
 
 def ask(slot: str, dice: Dice) -> str:
+    """The slot comes first, so that `partial` turns a word list into a kind of prompt."""
     return GRAMMAR.draw(dice, slot)
 
 
 def fence(language: Language, text: str) -> str:
+    """A Markdown code block, labelled with the language's name in lower case."""
     return f"```{language.name.lower()}\n{text}\n```"
 
 
 def write_completion(dice: Dice) -> str:
+    """A commented start in Python, Rust, C, TypeScript or Go that breaks off before its body ends."""
     return f"{GRAMMAR.draw(dice, 'ask_complete')}\n\n{GRAMMAR.draw(dice, 'partial_code')}"
 
 
@@ -31,22 +34,26 @@ def write_continuation(dice: Dice) -> str:
 
 
 def write_bug(dice: Dice) -> str:
+    """A snippet with a real defect that the request does not name."""
     return f"{GRAMMAR.draw(dice, 'ask_fix')}\n\n{GRAMMAR.draw(dice, 'broken_code')}"
 
 
 def write_explanation(dice: Dice) -> str:
+    """A whole function of drawn statements, so no answer to it can be known by heart."""
     language = dice.pick(load_languages())
     function = write_function(dice, language, dice.number(5, 14))
     return f"{GRAMMAR.draw(dice, 'ask_explain')}\n\n{fence(language, function.text)}"
 
 
 def write_translation(dice: Dice) -> str:
+    """The two languages always differ."""
     source, target = dice.some(load_languages(), 2)
     function = write_function(dice, source, dice.number(5, 12))
     return f"Translate this {source.name} function to {target.name}. Keep all names.\n\n{fence(source, function.text)}"
 
 
 def write_evaluation(dice: Dice) -> str:
+    """Python with whole-number arguments: it ends, so there is one right answer."""
     python = find_language("Python")
     function = write_function(dice, python, dice.number(3, 7))
     values = ", ".join(str(dice.number(0, 30)) for _ in range(function.num_parameters))
@@ -54,6 +61,7 @@ def write_evaluation(dice: Dice) -> str:
 
 
 def write_tests(dice: Dice) -> str:
+    """The number of tests asked for is drawn apart from the number of branches, so the two may not agree."""
     language = dice.pick(load_languages())
     function = write_function(dice, language, dice.number(4, 10))
     task = f"Write {dice.number(3, 6)} unit tests for this function, one for each branch."
@@ -79,6 +87,7 @@ def draw_record(dice: Dice, depth: int = 0) -> dict[str, object]:
 
 
 def write_json(dice: Dice) -> str:
+    """About 3 in 10 documents are broken: a comma less after one entry, one too many before a brace."""
     record = draw_record(dice)
     text = json.dumps(record, indent=2)
     path = dice.pick(sorted(record))

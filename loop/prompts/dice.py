@@ -27,9 +27,11 @@ class Dice:
         return low + int(self._random.random() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
+        """True with `probability` (0 to 1); costs one draw whatever it is."""
         return self._random.random() < probability
 
     def pick(self, items: Sequence[T]) -> T:
+        """Every position is equally likely; raises IndexError if there is none."""
         return items[self.number(0, len(items) - 1)]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
@@ -47,4 +49,5 @@ class Dice:
         return self.shuffled(items)[:count]
 
     def letters(self, count: int, alphabet: str = "abcdefghijklmnopqrstuvwxyz") -> str:
+        """Drawn one by one, so they may repeat."""
         return "".join(self.pick(alphabet) for _ in range(count))

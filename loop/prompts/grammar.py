@@ -23,7 +23,9 @@ def load_data(name: str) -> dict[str, Any]:
 
 
 class Grammar:
-    """Lists of templates by slot name. Inside a template:
+    """Lists of templates by slot name.
+
+    Inside a template:
 
     - `{{city}}` is a drawn entry of the list `city`, filled in turn; `{{City}}` the same with a capital first letter;
     - `{{3..40}}` is a whole number, both ends included;
@@ -44,6 +46,7 @@ class Grammar:
         return {slot: items for file in self._files for slot, items in load_data(file).items()} | dict(self._added)
 
     def extend(self, lists: Mapping[str, Sequence[str]]) -> Self:
+        """Another grammar with these lists by slot name; they win over equal names, and this one stays as it is."""
         return type(self)(*self._files, lists={**self._added, **lists})
 
     def draw(self, dice: Dice, slot: str, bound: dict[tuple[str, str], str] | None = None) -> str:

@@ -11,12 +11,15 @@ GRAMMAR = Grammar("lexicon").extend({"letters": ("ABK", "QTR", "MZX", "LVN", "HP
 
 
 class Needle(NamedTuple):
+    """What is hidden in a document, and what is asked about it."""
+
     facts: tuple[str, ...]
     """The fact that is asked for, and decoys about other subjects, in the order of the text."""
     question: str
 
 
 def draw_needle(dice: Dice) -> Needle:
+    """One to four facts of one form, each about another subject; the question is about any of them."""
     form: dict[str, Any] = dice.pick(load_data("needles")["needle"])
     # A dict, because two equal subjects would give the question two answers.
     subjects = list(dict.fromkeys(GRAMMAR.fill(dice, form["subject"]) for _ in range(dice.number(2, 4))))
@@ -44,6 +47,7 @@ def pose(dice: Dice, document: str, question: str) -> str:
 
 
 def fill_document(dice: Dice, num_words: int, write_part: Callable[[], str], separator: str) -> str:
+    """At least `num_words` words, not counting the question and the facts, which are parts of their own."""
     needle = draw_needle(dice)
     parts = write_until(num_words, [], write_part, "\0").split("\0")
     return pose(dice, hide(dice, parts, needle.facts, separator), needle.question)
@@ -97,6 +101,8 @@ def write_transcript(dice: Dice, num_words: int) -> str:
 
 
 def write_letters(dice: Dice, num_words: int) -> str:
+    """Unrelated letters, each with a place, a date, a greeting and a name of its own."""
+
     def write_part() -> str:
         grammar = choose_domain(dice)
         body = write_paragraph(dice, grammar, dice.number(4, 7))

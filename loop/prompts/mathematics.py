@@ -9,6 +9,7 @@ GRAMMAR = Grammar("lexicon", "math")
 
 
 def write_arithmetic(dice: Dice) -> str:
+    """3 to 6 whole numbers; brackets group from the left, and without them precedence counts."""
     terms = [str(dice.number(2, 999)) for _ in range(dice.number(3, 6))]
     text = terms[0]
     for term in terms[1:]:
@@ -17,6 +18,7 @@ def write_arithmetic(dice: Dice) -> str:
 
 
 def write_equation(dice: Dice) -> str:
+    """Made from a whole solution; where both factors are equal, every number is one."""
     solution, factor, other = dice.number(-20, 40), dice.number(2, 19), dice.number(2, 19)
     offset = dice.number(-99, 99)
     right = (factor - other) * solution + offset
@@ -25,6 +27,7 @@ def write_equation(dice: Dice) -> str:
 
 
 def write_quadratic(dice: Dice) -> str:
+    """Made from whole roots between -12 and 12."""
     first, second, scale = dice.number(-12, 12), dice.number(-12, 12), dice.number(1, 5)
     b, c = -scale * (first + second), scale * first * second
     task = dice.pick(("Find all real roots of", "Factor", "Where is the vertex of", "Sketch in words the graph of"))
@@ -32,6 +35,7 @@ def write_quadratic(dice: Dice) -> str:
 
 
 def write_system(dice: Dice) -> str:
+    """Made from a whole solution; where the rows are multiples of each other, it is one of many."""
     x, y = dice.number(-9, 15), dice.number(-9, 15)
     rows = []
     for _ in range(2):
@@ -41,6 +45,7 @@ def write_system(dice: Dice) -> str:
 
 
 def write_sequence(dice: Dice) -> str:
+    """Six terms by one of four rules: equal steps, factor and offset, growing steps, sum of the last two."""
     start, step, ratio = dice.number(-20, 40), dice.number(2, 17), dice.number(2, 4)
     kind = dice.number(0, 3)
     terms = [start, start + step]
@@ -61,6 +66,7 @@ def write_sequence(dice: Dice) -> str:
 
 
 def write_number_theory(dice: Dice) -> str:
+    """Divisors, primes, remainders, bases, powers; some tasks need integers of a hundred bits and more."""
     a, b = dice.number(120, 9999), dice.number(120, 9999)
     base, power, modulus = dice.number(2, 29), dice.number(11, 400), dice.number(5, 97)
     task = dice.pick(
@@ -77,6 +83,7 @@ def write_number_theory(dice: Dice) -> str:
 
 
 def write_geometry(dice: Dice) -> str:
+    """Lengths in cm; no chord is longer than the diameter."""
     a, b, height = dice.number(3, 60), dice.number(3, 60), dice.number(2, 40)
     task = dice.pick(
         (
@@ -91,6 +98,7 @@ def write_geometry(dice: Dice) -> str:
 
 
 def write_statistics(dice: Dice) -> str:
+    """6 to 14 whole numbers, not sorted; sample or population is left open."""
     values = [dice.number(1, 200) for _ in range(dice.number(6, 14))]
     return (
         f"Data: {', '.join(map(str, values))}. Find the mean, the median, the range and the standard deviation. "
@@ -99,6 +107,7 @@ def write_statistics(dice: Dice) -> str:
 
 
 def write_calculus(dice: Dice) -> str:
+    """Coefficients and powers from 2 to 12; every function is smooth where its task looks."""
     a, b, c, n = (dice.number(2, 12) for _ in range(4))
     function = dice.pick(
         (
@@ -116,10 +125,12 @@ def write_calculus(dice: Dice) -> str:
 
 
 def write_word_problem(dice: Dice) -> str:
+    """Everyday units; the ranges of the numbers are such that each problem can be solved."""
     return f"{GRAMMAR.draw(dice, 'word_problem')} {GRAMMAR.draw(dice, 'hint')}"
 
 
 def write_proof(dice: Dice) -> str:
+    """Some of the claims are false, and a counterexample is the answer."""
     return GRAMMAR.draw(dice, "proof")
 
 

@@ -11,6 +11,7 @@ GRAMMAR = Grammar("lexicon", "normal")
 
 
 def ask(slot: str, dice: Dice) -> str:
+    """The slot comes first, so that `partial` makes a kind of it; a template's `passage` is another text every time."""
     return GRAMMAR.extend({"passage": (write_passage(dice),)}).draw(dice, slot)
 
 

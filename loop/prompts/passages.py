@@ -15,6 +15,7 @@ def choose_domain(dice: Dice) -> Grammar:
 
 
 def write_sentence(dice: Dice, grammar: Grammar) -> str:
+    """About one in five is a whole aside; the others are a clause and a tail, most with a lead before them."""
     if dice.chance(0.18):
         return grammar.draw(dice, "aside")
     clause, tail = grammar.draw(dice, "clause"), grammar.draw(dice, "tail")
@@ -24,6 +25,7 @@ def write_sentence(dice: Dice, grammar: Grammar) -> str:
 
 
 def write_paragraph(dice: Dice, grammar: Grammar, num_sentences: int) -> str:
+    """One line; its sentences share the domain of `grammar`, not a thread."""
     return " ".join(write_sentence(dice, grammar) for _ in range(num_sentences))
 
 

@@ -8,6 +8,8 @@ from loop.prompts.grammar import load_data
 
 
 class Language(NamedTuple):
+    """How programs are spelled: `str.format` templates, but for `name`, `comment` (what begins one) and `close`."""
+
     name: str
     comment: str
     head: str
@@ -24,10 +26,12 @@ class Language(NamedTuple):
 
 @functools.cache
 def load_languages() -> tuple[Language, ...]:
+    """In the order of `data/languages.toml`, which the draws depend on."""
     return tuple(Language(**language) for language in load_data("languages")["language"])
 
 
 def find_language(name: str) -> Language:
+    """Raises StopIteration if no language has exactly this name."""
     return next(language for language in load_languages() if language.name == name)
 
 
@@ -38,6 +42,8 @@ def load_nouns() -> list[str]:
 
 
 class Function(NamedTuple):
+    """Source text without a last line end, and how many whole numbers it is called with."""
+
     name: str
     num_parameters: int
     text: str

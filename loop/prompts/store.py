@@ -24,6 +24,7 @@ class Prompt(Record):
 
 
 def write(path: Path, prompts: Sequence[Prompt]) -> None:
+    """Replaces the file, in the order given; raises SuiteError if two prompts share an id."""
     path.write_bytes(format_lines(prompts, path))
 
 
@@ -43,6 +44,7 @@ def format_lines(prompts: Sequence[Prompt], path: Path) -> bytes:
 
 
 def parse_lines(data: bytes, path: Path) -> tuple[Prompt, ...]:
+    """Raises SuiteError for no lines, a last line that is cut off, anything not a prompt, and a repeated id."""
     if not data:
         raise SuiteError(f"{path} holds no prompts")
     # Not splitlines(): it would also split at U+2028, U+0085 and others, which JSON strings may hold unescaped.
@@ -55,6 +57,7 @@ def parse_lines(data: bytes, path: Path) -> tuple[Prompt, ...]:
 
 
 def parse_line(line: bytes, where: str) -> Prompt:
+    """`where` is the file and line that a SuiteError names."""
     try:
         fields = json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -68,10 +71,12 @@ def parse_line(line: bytes, where: str) -> Prompt:
 
 
 def describe_errors(error: ValidationError) -> str:
+    """One line for all of them, each with the path of its field, or `line` if the whole is wrong."""
     return "; ".join(f"{'.'.join(map(str, found['loc'])) or 'line'}: {found['msg']}" for found in error.errors())
 
 
 def refuse_repeats(prompts: Iterable[Prompt], path: Path) -> None:
+    """Raises SuiteError with the first id that occurs more than once, and how often."""
     for repeated, count in Counter(prompt.id for prompt in prompts).items():
         if count > 1:
             raise SuiteError(f"{path}: {count} prompts have the id {repeated!r}")

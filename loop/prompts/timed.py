@@ -30,6 +30,7 @@ class Shape(Record):
 
 
 def write_document(dice: Dice, title: str, grammar: Grammar, num_words: int) -> str:
+    """Sections of changing domains; `grammar` writes the task alone."""
     return write_until(num_words, [title, grammar.draw(dice, "document_task")], lambda: write_section(dice))
 
 
@@ -126,10 +127,12 @@ def mixed_shapes(seed: str, count: int, inputs: Sequence[int], outputs: Sequence
 
 
 def take_turn(index: int) -> str:
+    """The writer in the `index`-th place, so that a mixed file holds each about equally often."""
     return tuple(WRITERS)[index % len(WRITERS)]
 
 
 def write_text(dice: Dice, writer: str, num_words: int, openings: set[str]) -> str:
+    """At least `num_words` words; adds the first one to `openings`, so that later texts begin otherwise."""
     grammar = choose_domain(dice)
     return WRITERS[writer](dice, draw_title(dice, grammar, openings), grammar, num_words)
 

@@ -1,13 +1,12 @@
 """Synthetic checkpoints: real architectures, generated weights, confident and context-dependent greedy outputs.
 
-A small random model answers with noise, and a dummy-weight one with ties, so neither can tell a correct server from a broken one.
-These weights compute chosen table lookups instead: the best token leads by far more than bf16 noise at every position, and yet a
-fault in any layer's attention, cache, rotary embedding, recurrent state or MLP changes the text. docs/synthetic-checkpoint.md
-describes the construction and the measured margins.
+A small random model answers with noise, and a dummy-weight one with ties, so neither can tell a correct server from a
+broken one. These weights compute chosen table lookups instead: the best token leads by far more than bf16 noise at
+every position, and yet a fault in any layer's attention, cache, rotary embedding, recurrent state or MLP changes the
+text. docs/synthetic-checkpoint.md describes the construction and the measured margins.
 """
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -24,9 +23,10 @@ __all__ = ["generate"]
 def generate(directory: Path, *, geometry: str | Path = "tiny", seed: int = 0, tokenizer: Path | None = None) -> Path:
     """Write a checkpoint into `directory` and return it.
 
-    `geometry` is "tiny", or a config.json (or its directory) of a dense Qwen3 or Qwen3.5 model. Tokenizer files come from
-    `tokenizer`, else from beside the config.json; without any the server needs `--skip-tokenizer-init`. The same arguments give
-    the same bytes. The directory appears complete or not at all; one that holds anything is never overwritten.
+    `geometry` is "tiny", or a config.json (or its directory) of a dense Qwen3 or Qwen3.5 model. Tokenizer files come
+    from `tokenizer`, else from beside the config.json; without any the server needs `--skip-tokenizer-init`. The same
+    arguments give the same bytes. The directory appears complete or not at all; one that holds anything is never
+    overwritten.
     """
     directory = Path(directory)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -40,7 +40,7 @@ def generate(directory: Path, *, geometry: str | Path = "tiny", seed: int = 0, t
         words = _write_texts(building, shape, geometry, tokenizer)
         write_shards(building, build_model(shape, words, seed))
         building.chmod(0o755)  # mkdtemp made it private
-        os.replace(building, directory)
+        building.replace(directory)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise

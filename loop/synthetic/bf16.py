@@ -23,8 +23,8 @@ def widen_bf16(bits: Bits) -> Floats:
 class Filler:
     """Small random weights for everything the construction does not use.
 
-    Drawing billions of normals takes minutes, so one pool is drawn and every tensor reads it from its own offset. The pool's
-    length is prime, so that the rows of a matrix never line up.
+    Drawing billions of normals takes minutes, so one pool is drawn and every tensor reads it from its own offset. The
+    pool's length is prime, so that the rows of a matrix never line up.
     """
 
     POOL = 1_048_573  # values; prime

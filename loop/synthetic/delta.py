@@ -1,9 +1,9 @@
 """Gated delta net as an exact associative memory: read the bit that was stored under the same key, however long ago.
 
-Per head: at token t the key is a digit of token t - lag (one-hot, shifted by a convolution tap), the value a bit of token t, and
-the query the same digit of token t. With orthogonal keys, beta = 1 and no decay, the delta rule replaces exactly one slot. A
-rare pair of digits closes the decay gate and wipes the memory. Until a slot has been written, a faint echo of the slot written
-just now decides, because the output norm would otherwise blow up rounding noise.
+Per head: at token t the key is a digit of token t - lag (one-hot, shifted by a convolution tap), the value a bit of
+token t, and the query the same digit of token t. With orthogonal keys, beta = 1 and no decay, the delta rule replaces
+exactly one slot. A rare pair of digits closes the decay gate and wipes the memory. Until a slot has been written, a
+faint echo of the slot written just now decides, because the output norm would otherwise blow up rounding noise.
 Reference: transformers 5.19 modeling_qwen3_5.py, Qwen3_5GatedDeltaNet (in_proj_qkv = [q heads, k heads, v heads]).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from loop.synthetic.bf16 import Bits, Filler, round_to_bf16
-from loop.synthetic.codebook import BIT, CONST, DIGITS, Codebook
+from loop.synthetic.codebook import BIT, CONST, PLACES, Codebook
 from loop.synthetic.geometry import Geometry
 from loop.synthetic.plan import LayerPlan
 from loop.synthetic.shards import Tensor
@@ -36,7 +36,10 @@ def build_delta(
     filler: Filler,
     rng: np.random.Generator,
 ) -> Iterator[Tensor]:
-    """Tensors of `{prefix}.linear_attn`. Value head h serves digit h (modulo the heads); a key head takes the key of its first."""
+    """Tensors of `{prefix}.linear_attn`.
+
+    Value head h serves digit h (modulo the heads); a key head takes the key of the first digit it serves.
+    """
     key_size, value_size = geometry.key_dim, geometry.value_dim
     keys, values = geometry.key_heads * key_size, geometry.value_heads * value_size
     ratio = geometry.value_heads // geometry.key_heads
@@ -45,7 +48,7 @@ def build_delta(
 
     qkv: list[tuple[Index, Rows]] = []
     taps: dict[int, Array] = {}  # first channel of a head -> (width, taps)
-    for group in range(-(-min(DIGITS, geometry.value_heads) // ratio)):
+    for group in range(-(-min(PLACES, geometry.value_heads) // ratio)):
         bit = plan.bits[group * ratio]
         lag = min(bit.lag, geometry.conv - 1)
         q, k = Rows(book, norm, key_size), Rows(book, norm, key_size)
@@ -63,22 +66,11 @@ def build_delta(
     control.function[1, CONST] = -1.5 * _WIPE
     z = Rows(book, norm, value_size)
     z.function[:, CONST] = _GATE
-    used = range(min(DIGITS, geometry.value_heads))
+    used = range(min(PLACES, geometry.value_heads))
     columns: list[tuple[Index, Columns]] = []
     for head in used:
-        positions = range(head, DIGITS, geometry.value_heads)
-        v = Rows(book, norm, value_size)
-        out = Columns(book, 2 * len(positions))
-        level = np.sqrt(value_size / len(positions)) * _GATE / (1.0 + np.exp(-_GATE))  # of a channel that is on, gated
-        for order, position in enumerate(positions):
-            source, negatives = book.digit(plan.bits[position].source), plan.bits[position].negatives
-            plus, minus = 2 * order, 2 * order + 1
-            v.function[plus, source : source + book.base] = _ON
-            v.function[plus, source + negatives] = 0.0
-            v.function[minus, source + negatives] = _ON
-            v.function[[plus, minus], CONST] = -_ON * _OFF
-            out.vectors[plus, book.scratch(position)] = BIT / (level * gain[plus])
-            out.vectors[minus, book.scratch(position)] = -BIT / (level * gain[minus])
+        positions = range(head, PLACES, geometry.value_heads)
+        v, out = _store_bits(geometry, book, plan, norm, positions, gain)
         first = 2 * keys + head * value_size
         qkv.append((first + np.arange(value_size), v))
         taps[first] = _tap(geometry.conv, value_size, 2 * len(positions), {0: 1.0})
@@ -102,14 +94,35 @@ def build_delta(
     yield Matrix(f"{name}.out_proj.weight", (hidden, values), _WRITE_STD * values**-0.5, columns=columns).tensor(filler)
 
 
+def _store_bits(
+    geometry: Geometry, book: Codebook, plan: LayerPlan, norm: Norm, positions: Sequence[int], gain: Array
+) -> tuple[Rows, Columns]:
+    """What one head stores and gives back: per bit a channel that is on for +1 and one that is on for -1."""
+    v, out = Rows(book, norm, geometry.value_dim), Columns(book, 2 * len(positions))
+    gate = _GATE / (1.0 + np.exp(-_GATE))
+    level = np.sqrt(geometry.value_dim / len(positions)) * gate  # of a channel that is on, normed and gated
+    for order, position in enumerate(positions):
+        source, negatives = book.digit(plan.bits[position].source), plan.bits[position].negatives
+        plus, minus = 2 * order, 2 * order + 1
+        v.function[plus, source : source + book.base] = _ON
+        v.function[plus, source + negatives] = 0.0
+        v.function[minus, source + negatives] = _ON
+        v.function[[plus, minus], CONST] = -_ON * _OFF
+        out.vectors[plus, book.scratch(position)] = BIT / (level * gain[plus])
+        out.vectors[minus, book.scratch(position)] = -BIT / (level * gain[minus])
+    return v, out
+
+
 def _pick(rows: Rows, row: int, heads: Sequence[int]) -> tuple[Index, Rows]:
     """The same row for every one of `heads`."""
     return np.array(heads), rows.select([row] * len(heads))
 
 
 def _tap(size: int, width: int, used: int, lags: dict[int, float]) -> Array:
-    """(width, 1, size) convolution kernels; the last tap is the current token. Channels behind the `used` ones are shut, or the
-    sum of many small keys would drown the echo."""
+    """(width, 1, size) convolution kernels; the last tap is the current token.
+
+    Channels behind the `used` ones are shut, or the sum of many small keys would drown the echo.
+    """
     kernel = np.zeros((width, 1, size))
     for lag, weight in lags.items():
         kernel[:used, 0, size - 1 - lag] = weight

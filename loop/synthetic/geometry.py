@@ -21,7 +21,7 @@ TINY: dict[str, Any] = {
     "hidden_act": "silu",
     "hidden_size": 128,
     "initializer_range": 0.02,
-    "intermediate_size": 512,
+    "intermediate_size": 640,
     "max_position_embeddings": 32768,
     "max_window_layers": 5,
     "num_attention_heads": 4,

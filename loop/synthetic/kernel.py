@@ -1,8 +1,9 @@
 """Attention that looks exactly `distance` tokens back, out of rotary embeddings alone.
 
-With constant q and k the score depends on the distance n - delta only: amplitude * sum_i w_i cos(theta_i (n - delta)), over the
-rotary pairs i. The weights w are chosen so that the score at delta beats every other distance, and so that near the start of
-a text, where the token delta back does not exist, one nearer token still wins clearly: everything the model computes is discrete.
+With constant q and k the score depends on the distance n - delta only: amplitude * sum_i w_i cos(theta_i (n - delta)),
+over the rotary pairs i. The weights w are chosen so that the score at delta beats every other distance, and so that
+near the start of a text, where the token delta back does not exist, one nearer token still wins clearly: everything
+the model computes is discrete.
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _STEEP = 8  # distances over which that holds
 
 @dataclass(frozen=True)
 class Kernel:
+    """Scores that peak at a distance."""
+
     weights: Array  # (rotary pairs,), sum 1
     frequencies: Array  # (rotary pairs,) radians per token
     amplitude: float  # logits at the peak

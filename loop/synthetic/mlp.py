@@ -1,8 +1,9 @@
 """The SwiGLU MLP as a table: erase the digits, then write what the lookup of (digit, bit) says.
 
-A neuron computes silu(gate) * up. An eraser has a large constant gate and `up` reads a coordinate, so it takes off exactly what is
-there, noise included. A lookup is a pair of neurons whose gates differ by a constant: silu(z + a/2) - silu(z - a/2) is a step
-from 0 to a, so what is written has the same size whatever the noise in what was read. Errors never add up over layers.
+A neuron computes silu(gate) * up. An eraser has a large constant gate and `up` reads a coordinate, so it takes off
+exactly what is there, noise included. A lookup is a pair of neurons whose gates differ by a constant: silu(z + a/2) -
+silu(z - a/2) is a step from 0 to a, so what is written has the same size whatever the noise in what was read. Errors
+never add up over layers.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from loop.synthetic.bf16 import Filler
-from loop.synthetic.codebook import BIT, CLOSED, CONST, COPIES, DIGITS, FLAG, LEVEL, Codebook
+from loop.synthetic.codebook import BIT, CLOSED, CONST, COPIES, FLAG, LEVEL, PLACES, Codebook
 from loop.synthetic.geometry import Geometry
 from loop.synthetic.plan import LayerPlan
 from loop.synthetic.shards import Tensor
@@ -29,13 +30,12 @@ def build_mlp(
     geometry: Geometry,
     book: Codebook,
     plan: LayerPlan,
-    last: bool,
     norm: Norm,
     filler: Filler,
     rng: np.random.Generator,
 ) -> Iterator[Tensor]:
-    """Tensors of `{prefix}.mlp`; the neurons in use are scattered over the layer. The `last` one also closes the constant."""
-    lookups = [(p, value, sign) for p in range(DIGITS) for value in range(book.base) for sign in (1.0, -1.0)]
+    """Tensors of `{prefix}.mlp`; the neurons in use are scattered over the layer."""
+    lookups = [(p, value, sign) for p in range(PLACES) for value in range(book.base) for sign in (1.0, -1.0)]
     erased = [FLAG, *range(2, book.size)]
     count = len(erased) + 1 + 2 * COPIES * len(lookups)
     gate, up = Rows(book, norm, count), Rows(book, norm, count)
@@ -47,7 +47,7 @@ def build_mlp(
         up.function[neuron, coordinate] = 1.0
         down.vectors[neuron, coordinate] = -1.0 / opened
     writer = len(erased)  # reads the constant and sets the flag: the state is now of a word that can be generated
-    down.vectors[writer, CONST] = (CLOSED - LEVEL) / opened if last else 0.0
+    down.vectors[writer, CONST] = (CLOSED - LEVEL) / opened if plan.closes else 0.0
     down.vectors[writer, FLAG] = 1.0 / opened
 
     neuron = writer + 1

@@ -1,7 +1,7 @@
 """Safetensors files written as a stream: a tensor at a time, so that memory stays bounded by the largest chunk.
 
-Format: https://huggingface.co/docs/safetensors/index#format (8-byte little-endian header length, JSON header, raw data).
-`safetensors.serialize_file` would need every tensor of a file at once.
+Format: https://huggingface.co/docs/safetensors/index#format (8-byte little-endian header length, JSON header, raw
+data). `safetensors.serialize_file` would need every tensor of a file at once.
 """
 
 import json
@@ -26,6 +26,7 @@ class Tensor:
 
     @property
     def num_bytes(self) -> int:
+        """Size in the file."""
         size = 2
         for extent in self.shape:
             size *= extent

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loop.synthetic.bf16 import Bits, Filler, round_to_bf16
-from loop.synthetic.codebook import BIT, CONST, DIGITS, LEVEL, Codebook
+from loop.synthetic.codebook import BIT, CONST, LEVEL, PLACES, Codebook
 from loop.synthetic.shards import Tensor
 
 Array = NDArray[np.float64]
@@ -27,7 +27,7 @@ class Norm:
 
 def state_gain(hidden: int, constant: float = LEVEL, bits: int = 0) -> float:
     """hidden**0.5 / length of a state with that constant and so many scratch bits; flag and digits are 1 each."""
-    return float(np.sqrt(hidden / (constant**2 + 1 + DIGITS + bits * BIT**2)))
+    return float(np.sqrt(hidden / (constant**2 + 1 + PLACES + bits * BIT**2)))
 
 
 def draw_norm(hidden: int, gain: float, rng: np.random.Generator, uniform: float | None = None) -> Norm:
@@ -38,9 +38,9 @@ def draw_norm(hidden: int, gain: float, rng: np.random.Generator, uniform: float
 
 
 class Rows:
-    """Rows of a matrix that reads a normed state: each is a linear function of the semantic coordinates. The constant reads as 1.
+    """Rows of a matrix that reads a normed state: each is a linear function of the semantic coordinates.
 
-    Kept in that small form until the file is written, so that a large model is never in memory.
+    The constant reads as 1. Kept in that form until the file is written, so that a large model is never in memory.
     """
 
     def __init__(self, book: Codebook, norm: Norm, count: int) -> None:
@@ -54,10 +54,11 @@ class Rows:
         return picked
 
     def weights(self) -> Array:
-        """(count, hidden)"""
+        """As an array of shape (count, hidden)."""
         function = self.function.copy()
         function[:, CONST] /= LEVEL
-        return np.asarray(function @ self._book.basis.T / (self._norm.weight * self._norm.gain))
+        used = function.any(axis=0)
+        return np.asarray(function[:, used] @ (self._book.basis[:, used].T / (self._norm.weight * self._norm.gain)))
 
 
 class Columns:
@@ -68,7 +69,7 @@ class Columns:
         self._book = book
 
     def weights(self) -> Array:
-        """(count, hidden)"""
+        """As an array of shape (count, hidden)."""
         return np.asarray(self.vectors @ self._book.basis.T)
 
 
@@ -83,6 +84,8 @@ class Matrix:
     columns: Sequence[tuple[Index, Columns]] = ()  # indices into `in`
 
     def tensor(self, filler: Filler) -> Tensor:
+        """Written only when the file is."""
+
         def chunks() -> Iterator[Bits]:
             bits = filler.fill(self.name, self.shape, self.std)
             for index, rows in self.rows:

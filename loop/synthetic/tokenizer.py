@@ -11,8 +11,8 @@ from loop.synthetic.words import WORDS
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")  # ids 256, 257, 258
 _FILES = (
-    "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.jinja",
+    "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja",
 )  # fmt: skip
 _WORD = re.compile(
     r"[\u0120\u2581][A-Za-z]{2,}"
@@ -25,7 +25,9 @@ CHAT_TEMPLATE = """\
 {%- if message['content'] is string -%}
 {{- message['content'] -}}
 {%- elif message['content'] -%}
-{%- for part in message['content'] -%}{%- if part is string -%}{{- part -}}{%- else -%}{{- part.get('text', '') -}}{%- endif -%}{%- endfor -%}
+{%- for part in message['content'] -%}
+{{- part if part is string else part.get('text', '') -}}
+{%- endfor -%}
 {%- endif -%}
 {%- if message.get('tool_calls') -%}{{- message['tool_calls'] | tojson -}}{%- endif -%}
 {{- '<|im_end|>\\n' -}}
@@ -37,25 +39,16 @@ CHAT_TEMPLATE = """\
 def write_tiny_tokenizer(directory: Path) -> list[int]:
     """Write the tiny model's tokenizer; returns the ids of its words."""
     vocab, merges = _build_vocabulary()
-    added = [
-        {
-            "id": vocab_id,
-            "content": content,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for vocab_id, content in enumerate(SPECIALS, start=256)
-    ]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": 256 + i, "content": content, **plain} for i, content in enumerate(SPECIALS)]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
     _write_json(directory / "tokenizer.json", {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
         "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
         "model": {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-            "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": vocab, "merges": merges,
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+            "vocab": vocab, "merges": merges,
         },
     })  # fmt: skip
     _write_json(directory / "tokenizer_config.json", {
@@ -104,7 +97,7 @@ def tiny_vocab_size() -> int:
 
 
 def _build_vocabulary() -> tuple[dict[str, int], list[list[str]]]:
-    """Byte-level BPE whose merges spell every word from its leading space, a letter at a time: bytes, specials, merges."""
+    """Byte-level BPE whose merges spell every word from its leading space, a letter at a time."""
     alphabet = _byte_alphabet()
     vocab = {character: byte for byte, character in enumerate(alphabet)}
     vocab.update({content: 256 + i for i, content in enumerate(SPECIALS)})
