@@ -39,7 +39,7 @@ check: $(STAMP)
 	$(BIN)/python -m loop.prompts --check
 
 fast: $(STAMP)
-	$(BIN)/python -m pytest -m 'not real_sglang' --quiet --numprocesses 2
+	$(BIN)/python -m pytest -m 'not real_sglang' --quiet --numprocesses 4 --dist loadgroup
 
 real: $(STAMP) models/tiny/config.json
 	$(BIN)/python -m pytest -m real_sglang --quiet

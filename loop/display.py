@@ -8,6 +8,7 @@ from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -143,7 +144,9 @@ class LiveWatcher(Watcher):
 
 def show_plan(plan: Plan) -> None:
     """Sessions, requests and predicted minutes."""
-    out.print(f"candidate  [bold]{plan.candidate.bundle}[/] {plan.candidate.sha256[:16]}: {plan.bundle.hypothesis}")
+    out.print(
+        f"candidate  [bold]{plan.candidate.bundle}[/] {plan.candidate.sha256[:16]}: {escape(plan.bundle.hypothesis)}"
+    )
     out.print(f"baseline   [bold]{plan.baseline.bundle}[/] {plan.baseline.sha256[:16]}")
     out.print(f"suite      {plan.suite.id} {plan.suite.sha256[:16]}, protocol {plan.protocol}")
     out.print(f"engine     {plan.engine.name} {plan.engine_version} on {plan.host.device}")
@@ -164,7 +167,7 @@ def show_round(round_: Round) -> None:
     if round_.verdict:
         out.print(verdict_line(round_.verdict))
     elif round_.failure:
-        out.print(f"[bold magenta]no verdict[/]: {round_.failure.kind}: {round_.failure.message}")
+        out.print(Text.assemble(("no verdict", "bold magenta"), f": {round_.failure.kind}: {round_.failure.message}"))
     else:
         out.print("[bold]running[/]")
     if round_.comparisons:
@@ -189,7 +192,7 @@ def _line(label: str, style: str, text: str) -> None:
     table = Table.grid(padding=(0, 1))
     table.add_column(width=13, justify="right", style=style)
     table.add_column(overflow="fold")
-    table.add_row(label, text)
+    table.add_row(label, Text(text))  # not markup: `[warmup]` is a word here
     out.print(table)
 
 

@@ -1,5 +1,6 @@
 """A workspace with the fake engine, a generated checkpoint and a suite that takes seconds."""
 
+import functools
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import tomlkit
+from hypothesis import settings
 
 from loop import prompts, starter
 from loop.ledger import Round
@@ -23,6 +25,11 @@ from loop.watch import Watcher
 from loop.workspace import Workspace, find_workspace
 
 REPOSITORY = Path(__file__).parents[1]
+
+# Properties share the suite's two minutes; `HYPOTHESIS_PROFILE=thorough` looks longer.
+settings.register_profile("quick", max_examples=40, deadline=None)
+settings.register_profile("thorough", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +49,16 @@ def noop(tmp_path_factory: pytest.TempPathFactory, model: Path) -> tuple[Workspa
     """A workspace with a closed round of `noop` in its ledger. Only to be looked at."""
     workspace = make_workspace(tmp_path_factory.mktemp("noop") / "workspace", model)
     return workspace, run_round(make_plan(workspace, "noop", Options()), Watcher())
+
+
+@pytest.fixture(scope="session")
+def won(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Workspace:
+    """A workspace whose only round found `fast` better than a slow original. Only to be copied."""
+    workspace = make_workspace(tmp_path_factory.mktemp("won") / "workspace", model)
+    bundle_in(workspace, "original", args={"tpot_ms": 12.0, "ttft_ms": 30.0})
+    bundle_in(workspace, "fast", parent="original", args={"tpot_ms": 3.0, "ttft_ms": 6.0})
+    run_round(make_plan(workspace, "fast", Options()), Watcher())
+    return workspace
 
 
 def make_workspace(root: Path, model: Path) -> Workspace:
@@ -90,25 +107,22 @@ def write_suite(directory: Path, *, passes: int = 1, gates: dict[str, dict[str, 
     (directory / "suite.toml").write_text(tomlkit.dumps(suite))
 
 
+def bundle_in(workspace: Workspace, bundle_id: str, *, env: dict[str, str] | None = None, **fields: Any) -> str:
+    """Write a bundle with these server options and return its id."""
+    args = {name.replace("_", "-"): value for name, value in fields.pop("args", {}).items()}
+    server = {"args": args, "env": env or {}}
+    document = {"schema": "loop.bundle/1", "hypothesis": "a test", **fields, "server": server}
+    directory = workspace.candidates / bundle_id
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "bundle.toml").write_text(tomlkit.dumps(document))
+    list(starter.refresh_originals(workspace))
+    return bundle_id
+
+
 @pytest.fixture
 def write_bundle(workspace: Workspace) -> Callable[..., str]:
     """A function that writes a bundle with these server options and returns its id."""
-
-    def write(bundle_id: str, *, env: dict[str, str] | None = None, **fields: Any) -> str:
-        args = {name.replace("_", "-"): value for name, value in fields.pop("args", {}).items()}
-        document = {
-            "schema": "loop.bundle/1",
-            "hypothesis": "a test",
-            **fields,
-            "server": {"args": args, "env": env or {}},
-        }
-        directory = workspace.candidates / bundle_id
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "bundle.toml").write_text(tomlkit.dumps(document))
-        list(starter.refresh_originals(workspace))
-        return bundle_id
-
-    return write
+    return functools.partial(bundle_in, workspace)
 
 
 @pytest.fixture

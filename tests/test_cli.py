@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,7 @@ def test_a_dry_run_starts_nothing(loop: Loop, workspace: Workspace) -> None:
     assert not (workspace.ledger / "rounds").exists()
 
 
+@pytest.mark.xdist_group("noop")
 def test_a_stored_round_is_listed_shown_reported_and_judged(noop: tuple[Workspace, Round]) -> None:
     """Every command that reads the ledger, as text and as JSON."""
     workspace, round_ = noop
@@ -185,11 +187,14 @@ def test_a_stored_round_is_listed_shown_reported_and_judged(noop: tuple[Workspac
     assert all(len(line) <= 80 for line in read("ledger", "show", "1").splitlines())
 
 
-def test_promoting_and_rolling_back(loop: Loop, write_bundle: Write) -> None:
+@pytest.mark.xdist_group("won")
+def test_promoting_and_rolling_back(won: Workspace, tmp_path: Path) -> None:
     """The preview, the pointer, and back."""
-    write_bundle("original", args={"tpot_ms": 12.0, "ttft_ms": 30.0})
-    write_bundle("fast", parent="original", args={"tpot_ms": 3.0, "ttft_ms": 6.0})
-    assert 0 == loop("run", "fast", "--exit-code").returncode
+    shutil.copytree(won.root, tmp_path / "copy")
+
+    def loop(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "loop", *arguments]
+        return subprocess.run(command, cwd=tmp_path / "copy", capture_output=True, text=True, check=True)
 
     rehearsed = loop("promote", "1", "--dry-run")
     promoted = loop("promote", "1")

@@ -4,6 +4,8 @@ import hashlib
 import json
 from collections.abc import Callable
 
+import pytest
+
 from loop.ledger import Ledger, Round
 from loop.run import rejudge
 from loop.workspace import Workspace
@@ -18,6 +20,7 @@ def outcome(round_: Round) -> tuple[str, str]:
     return round_.verdict.outcome, round_.verdict.reason
 
 
+@pytest.mark.xdist_group("noop")
 def test_an_empty_bundle_is_no_change_with_score_exactly_zero(noop: tuple[Workspace, Round]) -> None:
     """The no-op test: relaunching the baseline earns nothing, whatever the noise."""
     _, round_ = noop
@@ -156,6 +159,7 @@ def test_detached_processes_are_found_ended_and_reported(run: Run, write_bundle:
     assert "left_behind" in [caveat.code for caveat in round_.caveats]
 
 
+@pytest.mark.xdist_group("noop")
 def test_an_old_round_is_judged_again_from_its_record_alone(noop: tuple[Workspace, Round]) -> None:
     """Everything after the measurements is a pure function of what was stored."""
     workspace, round_ = noop
@@ -167,6 +171,7 @@ def test_an_old_round_is_judged_again_from_its_record_alone(noop: tuple[Workspac
     assert round_.score == again.score
 
 
+@pytest.mark.xdist_group("noop")
 def test_the_salts_secret_is_committed_to_first_and_revealed_at_the_end(noop: tuple[Workspace, Round]) -> None:
     """Nobody can know the salted prompts before the round."""
     _, round_ = noop
@@ -175,6 +180,7 @@ def test_the_salts_secret_is_committed_to_first_and_revealed_at_the_end(noop: tu
     assert round_.secret_sha256 == hashlib.sha256(bytes.fromhex(round_.secret_hex)).hexdigest()
 
 
+@pytest.mark.xdist_group("noop")
 def test_every_arm_gets_the_same_token_ids(noop: tuple[Workspace, Round]) -> None:
     """The same salted requests in A1, B and A2."""
     workspace, round_ = noop
@@ -186,6 +192,7 @@ def test_every_arm_gets_the_same_token_ids(noop: tuple[Workspace, Round]) -> Non
     assert sent("A1") == sent("B") == sent("A2")
 
 
+@pytest.mark.xdist_group("noop")
 def test_the_cost_of_orchestration_is_recorded(noop: tuple[Workspace, Round]) -> None:
     """Phases account for the time of a session; what is left over is its overhead."""
     _, round_ = noop

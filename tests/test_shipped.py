@@ -15,18 +15,26 @@ from loop import shipped
 from loop.errors import HardStop, InputError
 from loop.host import free_port
 from loop.ledger import Ledger, Round
-from loop.workspace import Workspace
+from loop.workspace import Workspace, find_workspace
 
 Run = Callable[..., Round]
 Write = Callable[..., str]
 
 
+pytestmark = pytest.mark.xdist_group("won")
+
+
 @pytest.fixture
-def win(run: Run, write_bundle: Write) -> Round:
-    """A round that found `fast` better than a slow original."""
-    write_bundle("original", args={"tpot_ms": 12.0, "ttft_ms": 30.0})
-    write_bundle("fast", parent="original", args={"tpot_ms": 3.0, "ttft_ms": 6.0})
-    round_ = run("fast")
+def workspace(won: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of the workspace with a round that `fast` won."""
+    shutil.copytree(won.root, tmp_path / "workspace")
+    return find_workspace(tmp_path / "workspace")
+
+
+@pytest.fixture
+def win(workspace: Workspace) -> Round:
+    """The round that `fast` won."""
+    (round_,) = Ledger(workspace.ledger).read_all()
     assert round_.promotable, round_.verdict
     return round_
 
