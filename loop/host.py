@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from loop import __version__
+from loop.errors import UnfitError
 from loop.record import Record, sha256_of
 from loop.workspace import current_device
 
@@ -122,6 +123,15 @@ def port_open(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def refuse_occupied(port: int) -> None:
+    """Raise UnfitError if something listens on `port`: the client would measure another server."""
+    if port_open(port):
+        raise UnfitError(
+            f"port {port} is in use: the client would measure another server",
+            next="end what listens there, or let `loop run` choose a port",
+        )
 
 
 def marked_processes(mark: str) -> Iterator[psutil.Process]:

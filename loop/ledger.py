@@ -57,7 +57,7 @@ class Failure(Record):
     """Why a round ended without its protocol."""
 
     kind: str
-    """`interrupted` by a person, `killed`, or `internal`."""
+    """`interrupted` by a person, `killed`, `environment` (the machine is unfit), or `internal`."""
     message: str
 
 

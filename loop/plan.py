@@ -6,7 +6,7 @@ from loop import engines, launch, plugins
 from loop.bundles import EFFECTIVE_FILE, Bundle, Effective, check_target, flatten, read_effective
 from loop.engines import Engine
 from loop.errors import InputError
-from loop.host import Host, hash_model, read_host
+from loop.host import Host, hash_model, read_host, refuse_occupied
 from loop.judge import load_gates
 from loop.record import Record, sha256_of
 from loop.schedule import SessionPlan, plan_sessions
@@ -31,6 +31,8 @@ class Options(Record):
     """`shipped`, `original` or a bundle id."""
     engine: str | None = None
     protocol: str = "aba"
+    port: int | None = None
+    """Where servers listen; None lets every session choose a free port."""
 
 
 class Plan(Record):
@@ -48,6 +50,7 @@ class Plan(Record):
     candidate: Effective
     protocol: str
     sessions: tuple[SessionPlan, ...]
+    port: int | None
 
     @property
     def fingerprint(self) -> str:
@@ -136,6 +139,8 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
     model_sha256 = hash_model(model)
     check_target(candidate.content, engine_version=engine.version, device=host.device, model_sha256=model_sha256)
     sessions = plan_sessions(options.protocol, suite)
+    if options.port is not None:
+        refuse_occupied(options.port)
     check_requests(model, suite.check)
     for workload in suite.suite.workload:
         timed_requests(model, suite.traffic[workload.id], secret=b"", workload=workload.id, pass_index=0)
@@ -152,6 +157,7 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
         candidate=candidate,
         protocol=options.protocol,
         sessions=sessions,
+        port=options.port,
     )
 
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from loop.compare import Comparison
+from loop.errors import UnfitError
 from loop.judge import Judgement
 from loop.ledger import Failure, Ledger, Round, now_utc
 from loop.session import Session
@@ -31,6 +32,8 @@ class Recording:
         failure = None
         if isinstance(value, KeyboardInterrupt):
             failure = Failure(kind="interrupted", message="interrupted by a person")
+        elif isinstance(value, UnfitError):
+            failure = Failure(kind="environment", message=str(value)[:2000])
         elif value is not None:
             failure = Failure(kind="internal", message=f"{type(value).__name__}: {value}"[:2000])
         self._replace(

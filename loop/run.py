@@ -111,6 +111,7 @@ def _bench(plan: Plan, recording: Recording) -> Bench:
         start_timeout_s=plan.workspace.settings.engine.start_timeout_s,
         raw=recording.ledger.raw_of(recording.round.id),
         round_id=recording.round.id,
+        port=plan.port,
     )
 
 

@@ -14,8 +14,8 @@ import httpx
 import psutil
 
 from loop.engines import Engine
-from loop.errors import ServerError, UnfitError
-from loop.host import MARK, end_processes, marked_processes, port_open
+from loop.errors import ServerError
+from loop.host import MARK, end_processes, marked_processes, port_open, refuse_occupied
 from loop.record import Record
 from loop.watch import Watcher
 
@@ -68,11 +68,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        if port_open(self.port):
-            raise UnfitError(
-                f"port {self.port} is in use: the client would measure another server",
-                next="end what listens there, or let `loop run` choose a port",
-            )
+        refuse_occupied(self.port)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(

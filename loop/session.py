@@ -71,6 +71,8 @@ class Bench(Record):
     raw: Path
     """The round's raw directory."""
     round_id: str
+    port: int | None = None
+    """Where servers listen; None lets every session choose a free port."""
 
 
 def run_session(
@@ -94,7 +96,7 @@ def run_session(
         launcher=bench.launcher,
         bundle=bundle,
         model=bench.model,
-        port=free_port(),
+        port=bench.port or free_port(),
         mark=f"{bench.round_id}/{plan.label}",
         log=directory / "server.log",
     )

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -94,6 +95,20 @@ def test_a_missing_model_is_refused_with_the_way_to_get_one(loop: Loop) -> None:
     assert 2 == done.returncode
     assert "/no/such/model is not a model directory" in done.stderr
     assert "loop init --synthetic tiny" in done.stderr
+
+
+def test_an_occupied_port_is_refused_before_anything_starts(loop: Loop, workspace: Workspace) -> None:
+    """The client would measure what listens there."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+
+        done = loop("run", "noop", "--port", str(port))
+
+    assert 5 == done.returncode
+    assert f"port {port} is in use" in done.stderr
+    assert not (workspace.ledger / "rounds").exists()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ Suite = Annotated[str | None, typer.Option(help="The suite; default: the workspa
 Model = Annotated[str | None, typer.Option(help="The checkpoint directory; default: MODEL_PATH, then loop.toml.")]
 Baseline = Annotated[str, typer.Option(help="What A serves: `shipped`, `original` or a bundle.")]
 EngineName = Annotated[str | None, typer.Option("--engine", help="The engine; default: the workspace's.")]
+Port = Annotated[int | None, typer.Option(help="Where servers listen; default: any free port.")]
 Protocol = Annotated[str, typer.Option(help="Order of sessions: `aba`, `abba` or `ababa`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; everything else on stderr.")]
 BundleId = Annotated[str, typer.Argument(metavar="BUNDLE", help="A directory in candidates/.")]
@@ -31,12 +32,13 @@ def make_plan(
     baseline: str,
     engine: str | None,
     protocol: str,
+    port: int | None = None,
 ) -> "Plan":
     """A validated plan in the workspace around the working directory."""
     from loop import plan
     from loop.workspace import find_workspace
 
-    options = plan.Options(suite=suite, model=model, baseline=baseline, engine=engine, protocol=protocol)
+    options = plan.Options(suite=suite, model=model, baseline=baseline, engine=engine, protocol=protocol, port=port)
     return plan.make_plan(find_workspace(), bundle, options)
 
 

@@ -11,6 +11,7 @@ from loop.commands import (
     BundleId,
     EngineName,
     Model,
+    Port,
     Protocol,
     Suite,
     make_plan,
@@ -33,6 +34,7 @@ def main(
     baseline: Baseline = "shipped",
     engine: EngineName = None,
     protocol: Protocol = "aba",
+    port: Port = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate and show the plan; start nothing.")] = False,
     exit_code: Annotated[
         bool,
@@ -44,7 +46,9 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a bundle: an A/B/A round, judged, recorded and reported."""
-    planned = make_plan(bundle, suite=suite, model=model, baseline=baseline, engine=engine, protocol=protocol)
+    planned = make_plan(
+        bundle, suite=suite, model=model, baseline=baseline, engine=engine, protocol=protocol, port=port
+    )
     from loop import display
     from loop.report import report_path
     from loop.run import run_round
