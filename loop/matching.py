@@ -14,8 +14,8 @@ def prefix_match(reference: str, candidate: str) -> float:
     """The share of the reference's units that the candidate repeats from the start, in [0, 1]."""
     units = _units(reference)
     if not units:
-        return 1.0 if not _units(candidate) else 0.0
-    other = _units(candidate) if isinstance(units, list) else candidate.strip()
+        return 1.0 if not candidate.split() else 0.0
+    other = candidate.split() if isinstance(units, list) else candidate.strip()  # the reference chooses the units
     return common_prefix(units, other) / len(units)
 
 
