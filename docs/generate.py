@@ -103,7 +103,7 @@ def records_in(annotation: Any) -> list[type[Record]]:
 def spell(annotation: Any) -> str:
     """A type annotation, short."""
     text = str(annotation) if typing.get_args(annotation) else getattr(annotation, "__name__", str(annotation))
-    text = re.sub(r"\b(?:loop|typing|pathlib|collections)\.(?:\w+\.)*", "", text)
+    text = re.sub(r"(?<!['\"])\b(?:loop|typing|pathlib|collections)\.(?:\w+\.)*", "", text)
     return text.replace("|", "\\|").replace("NoneType", "None")
 
 

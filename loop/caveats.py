@@ -2,6 +2,7 @@
 
 from loop.gates import Bracket
 from loop.record import Record
+from loop.server import Exit
 
 MIN_REQUESTS = 3
 """Fewer requests in a pass say little about a workload."""
@@ -36,6 +37,8 @@ def _unsettled(bracket: Bracket) -> list[Caveat]:
 
 def _cache_hits(bracket: Bracket) -> list[Caveat]:
     hits = {s.label: sum(m.num_cached_tokens for m in s.measured("timed")) for s in bracket.sessions}
+    if len({len(s.measured("timed")) for s in bracket.sessions}) > 1:
+        return []  # sessions that were cut short have other counts anyway
     if not hits or max(hits.values()) == min(hits.values()):
         return []
     listed = ", ".join(f"{label} {count}" for label, count in hits.items())
@@ -56,11 +59,15 @@ def _few_requests(bracket: Bracket) -> list[Caveat]:
     ]
 
 
+def _what_was_left(end: Exit) -> str:
+    return f"{'; '.join(end.survivors)} (killed since)" if end.survivors else "its port open"
+
+
 def _left_behind(bracket: Bracket) -> list[Caveat]:
     return [
         Caveat(
             code="left_behind",
-            text=f"session {s.label} left {'; '.join(s.exit.survivors) or 'its port open'}",
+            text=f"session {s.label} left {_what_was_left(s.exit)}",
             advice="a server that survives its stop contaminates the next session: find who starts it",
         )
         for s in bracket.sessions

@@ -55,8 +55,9 @@ app.add_typer(ledger_app, name="ledger")
 
 
 def main() -> None:
-    """Run the `loop` command. A polite end (SIGTERM) closes ledger and servers as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Run the `loop` command. A polite end (SIGTERM, a closed terminal) closes ledger and servers as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     app()
 
 

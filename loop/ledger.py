@@ -154,7 +154,7 @@ class Ledger:
     def write(self, round_: Round) -> Path:
         """Store a round atomically; a closed one is chained, and never written again."""
         path = self.rounds / f"{round_.id}.json"
-        if path.exists() and json.loads(path.read_bytes()).get("status") == "closed":
+        if path.exists() and self._is_closed(round_.id):
             raise HardStop(f"{path} is closed: a closed round is never written again")
         text = json.dumps(round_.document(), indent=1, ensure_ascii=False, allow_nan=False, sort_keys=False)
         write_atomically(path, text.encode() + b"\n")
@@ -200,8 +200,7 @@ class Ledger:
 
     def killed(self) -> list[Round]:
         """Rounds that say they are running. Only the lock's holder may believe that they are not."""
-        texts = {i: (self.rounds / f"{i}.json").read_bytes() for i in self.ids()}
-        return [self.read(i) for i, text in texts.items() if json.loads(text).get("status") == "running"]
+        return [self.read(round_id) for round_id in self.ids() if self._status(round_id) == "running"]
 
     def verify(self) -> int:
         """The number of chained rounds on all machines; raises HardStop naming the first broken link."""
@@ -212,11 +211,18 @@ class Ledger:
         return len(chained)
 
     def _is_closed(self, round_id: str) -> bool:
+        return self._status(round_id) == "closed"
+
+    def _status(self, round_id: str) -> str:
+        """What a stored round says it is; raises UnfitError naming a file that is no round."""
         path = self.rounds / f"{round_id}.json"
         try:
-            return bool(json.loads(path.read_bytes()).get("status") == "closed")
-        except (OSError, ValueError):
-            return False  # unreadable: `read` says so
+            return str(json.loads(path.read_bytes())["status"])
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise UnfitError(
+                f"{path} is not a round: {type(problem).__name__}: {problem}",
+                next="restore it from git, or move it away",
+            ) from None
 
     def _heal_chain(self) -> None:
         """Chain a round of this machine whose process was killed between closing and chaining it."""

@@ -12,7 +12,7 @@ from typing import Self
 
 from loop.client import ClientReport, Job
 from loop.dialects import Request
-from loop.errors import LoopError
+from loop.errors import InputError, LoopError
 from loop.record import Record, sha256_of_file
 from loop.replies import Reply, read_replies
 from loop.schedule import Step
@@ -147,9 +147,9 @@ def read_artifact(artifact: Artifact, root: Path) -> tuple[Reply, ...]:
     """The replies in a stored file; raises LoopError if it is gone or does not hash to what the round recorded."""
     path = root / artifact.path
     if not path.is_file():
-        raise LoopError(f"{path} is missing: raw data stays on the machine that measured it")
+        raise InputError(f"{path} is missing: raw data stays on the machine that measured it")
     if sha256_of_file(path) != artifact.sha256:
-        raise LoopError(f"{path} does not hash to what the round recorded: it was changed")
+        raise InputError(f"{path} does not hash to what the round recorded: it was changed")
     return read_replies(path)
 
 

@@ -96,7 +96,10 @@ def load_engine(workspace: Workspace, name: str | None) -> Engine:
 
 def read_shipped(workspace: Workspace, device: str) -> Effective | None:
     """What production serves on `device` now, or None while nothing is shipped."""
-    entry = launch.shipped_entry(workspace.root, device)
+    try:
+        entry = launch.shipped_entry(workspace.root, device)
+    except launch.LaunchError as problem:
+        raise InputError(str(problem), next="restore candidates/shipped.json from git") from None
     return read_effective(workspace.root / entry["directory"]) if entry else None
 
 

@@ -12,6 +12,7 @@ from loop.errors import InputError, LoopError
 from loop.ledger import Ledger, Round, now_utc, write_atomically
 from loop.plan import load_engine, load_original, read_shipped
 from loop.record import Record, canonical_json, parse
+from loop.suites import load_suite
 from loop.workspace import Workspace
 
 POINTER = "shipped.json"
@@ -45,7 +46,11 @@ def read(workspace: Workspace) -> Shipped:
     path = workspace.candidates / POINTER
     if not path.exists():
         return Shipped()
-    return parse(json.loads(path.read_bytes()), Shipped, InputError, where=str(path))
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError as problem:
+        raise InputError(f"{path} is not JSON: {problem}", next="restore it from git") from None
+    return parse(document, Shipped, InputError, where=str(path))
 
 
 def refuse_unpromotable(workspace: Workspace, round_: Round) -> None:
@@ -59,6 +64,18 @@ def refuse_unpromotable(workspace: Workspace, round_: Round) -> None:
         raise InputError(
             f"{round_.id} was measured with a changed judge: {', '.join(round_.revision.dirty[:5])}",
             next="commit loop/ and workloads/, then run the round again",
+        )
+    if round_.engine.name != workspace.settings.engine.name:
+        raise InputError(
+            f"{round_.id} was measured with the engine {round_.engine.name}; this workspace serves "
+            f"{workspace.settings.engine.name}"
+        )
+    suite = load_suite(workspace.workloads, round_.suite.id)
+    if suite.sha256 != round_.suite.sha256:
+        raise InputError(
+            f"{round_.id} was measured with another {round_.suite.id} suite ({round_.suite.sha256[:16]}) than the "
+            f"workspace has ({suite.sha256[:16]})",
+            next="restore the suite, or measure again",
         )
     baseline = read_shipped(workspace, round_.host.device)
     original = workspace.on(round_.host.device).original

@@ -77,7 +77,7 @@ def test_what_survived_its_server_is_listed(tmp_path: Path) -> None:
     )
 
     assert ["left_behind", "left_behind"] == [caveat.code for caveat in caveats]
-    texts = ["session A1 left 17 python; 18 sleep 60", "session B left its port open"]
+    texts = ["session A1 left 17 python; 18 sleep 60 (killed since)", "session B left its port open"]
     assert texts == [caveat.text for caveat in caveats]
 
 

@@ -85,8 +85,9 @@ class Engine(Record, ABC):
                 argv += to_argv(self.flags, name, value)
                 self._refuse_denied(name, value)
             except BundleError as problem:
+                where = f"candidates/{flattened.bundle_id}/bundle.toml"
                 raise BundleError(
-                    f"{flattened.bundle_id}: {problem.what}", next=f"`loop validate {flattened.bundle_id}`"
+                    f"{flattened.bundle_id}: {problem.what}", next=f"mend {where} or its parent"
                 ) from None
         for variable in content.env:
             for prefix, reason in DENIED_ENV.items():

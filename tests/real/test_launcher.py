@@ -16,7 +16,7 @@ import pytest
 from loop.host import free_port, port_open
 from tests.conftest import REPOSITORY
 
-pytestmark = pytest.mark.real_sglang
+pytestmark = [pytest.mark.real_sglang, pytest.mark.timeout(900)]
 
 READY_S = 300
 

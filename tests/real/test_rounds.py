@@ -17,7 +17,7 @@ from loop.watch import Watcher
 from loop.workspace import Workspace, find_workspace
 from tests.conftest import REPOSITORY, write_suite
 
-pytestmark = pytest.mark.real_sglang
+pytestmark = [pytest.mark.real_sglang, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
