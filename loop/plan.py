@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from loop import engines, launch, plugins
-from loop.bundles import EFFECTIVE_FILE, Bundle, Effective, check_target, flatten, read_effective
+from loop import engines, launch, metrics, plugins
+from loop.bundles import EFFECTIVE_FILE, Bundle, Effective, Expect, check_target, flatten, read_effective
 from loop.engines import Engine
 from loop.errors import InputError
 from loop.host import Host, hash_model, read_host, refuse_occupied
@@ -138,6 +138,8 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
     _refuse_stale_original(workspace, engine, baseline)
     suite = load_suite(workspace.workloads, options.suite or workspace.settings.suite)
     load_gates(suite.suite.gates)
+    if bundle.expect is not None:
+        _refuse_impossible(bundle.expect, suite)
     model = workspace.model_path(options.model)
     model_sha256 = hash_model(model)
     check_target(candidate.content, engine_version=engine.version, device=host.device, model_sha256=model_sha256)
@@ -162,6 +164,18 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
         sessions=sessions,
         port=options.port,
     )
+
+
+def _refuse_impossible(expect: Expect, suite: LoadedSuite) -> None:
+    """An expectation of a workload or metric that is not measured can never be met."""
+    workloads = [workload.id for workload in suite.suite.workload]
+    for kind, name, known in (
+        ("workload", expect.workload, workloads),
+        ("metric", expect.metric, list(plugins.available(metrics))),
+    ):
+        if name is not None and name not in known:
+            hint = plugins.closest(name, known)
+            raise InputError(f"[expect] {kind} {name!r} is not in {suite.id}; known: {', '.join(known)}{hint}")
 
 
 def _refuse_stale_original(workspace: Workspace, engine: Engine, baseline: Effective) -> None:

@@ -96,7 +96,7 @@ class Server:
         """Wait for the log line, a healthy answer and `/server_info`, which is returned. Raises ServerError."""
         deadline = time.monotonic() + timeout_s
         with self._control() as http:
-            while not (self._announced(watcher) and self._answers(http)):
+            while not (self._announced(watcher) and self._answers(http, deadline)):
                 self._refuse_dead("start")
                 if time.monotonic() > deadline:
                     raise self._error(f"was not ready within {timeout_s:.0f} s", "start")
@@ -180,9 +180,10 @@ class Server:
             watcher.log(last)
         return self.engine.ready_line in tail
 
-    def _answers(self, http: httpx.Client) -> bool:
+    def _answers(self, http: httpx.Client, deadline: float) -> bool:
+        left_s = max(1.0, deadline - time.monotonic())
         try:
-            return http.get(self.engine.health_path).status_code == 200
+            return http.get(self.engine.health_path, timeout=left_s).status_code == 200
         except httpx.HTTPError:
             return False
 

@@ -64,6 +64,8 @@ def _make_workspace(directory: Path) -> Iterator[str]:
     document["schema"] = "loop.workspace/1"
     document["suite"] = "smoke"
     document["engine"] = {"name": "sglang"}
+    # Seen between servers on two shared cores; a GPU host has about the default of 1 %.
+    document["device"] = {"cpu": {"sigma_prior_pct": 4.0}}
     (directory / MARKER).write_text(tomlkit.dumps(document))
     yield f"workspace {directory.resolve()}"
     yield "next: set [model] path in loop.toml, or `loop init --synthetic tiny`; then `loop plan noop`"

@@ -12,7 +12,12 @@ from loop.record import Record
 
 DENIED_ENV: Mapping[str, str] = {
     "LOOP_": "the launcher's own variables",
-    "PYTHONPATH": "would shadow the engine; use an overlay or a plugin",
+    "HOST": "the launcher's own variable",
+    "PORT": "the launcher's own variable",
+    "MODEL_PATH": "the launcher's own variable",
+    "PYTHONPATH": "would shadow the engine",
+    "PYTHONHOME": "would swap the interpreter's library",
+    "PYTHONSTARTUP": "would run what is not in the bundle",
     "SGLANG_SIMULATE_ACC": "simulated acceptance is not speed",
     "SGLANG_KERNEL_API_LOGLEVEL": "instrumentation changes what is timed",
     "SGLANG_TORCH_PROFILER_DIR": "instrumentation changes what is timed",
