@@ -574,7 +574,9 @@ def test_wrong_and_unstable_answers(serve: Serve, plain: FakeServer) -> None:
 
 def test_faults_that_show_only_under_load(serve: Serve, plain: FakeServer) -> None:
     """Alone the answer is right; with a neighbour it is wrong, and short."""
-    server = serve("--fault", "wrong_under_load", "--fault", "truncate_under_load", "--ttft-ms", "900")
+    # Slow tokens: the one that comes second must find the first still running.
+    delays = ("--ttft-ms", "300", "--tpot-ms", "200")
+    server = serve("--fault", "wrong_under_load", "--fault", "truncate_under_load", *delays)
     expected = plain.text()
     assert expected == server.text()
     with ThreadPoolExecutor() as pool:
