@@ -12,7 +12,6 @@ from pathlib import Path
 from loop import engines, plugins
 from loop.compare import Comparison, compare
 from loop.engines import Engine
-from loop.errors import InputError
 from loop.gates import Bracket
 from loop.history import pairs_like
 from loop.host import end_processes, marked_processes, read_revision
@@ -22,7 +21,7 @@ from loop.plan import Plan
 from loop.recording import Recording, close_killed, commitment
 from loop.report import write_report
 from loop.session import Bench, Session, run_session
-from loop.suites import LoadedSuite, load_suite
+from loop.suites import LoadedSuite, load_measured_suite
 from loop.watch import Watcher
 from loop.workspace import Workspace
 
@@ -67,13 +66,7 @@ def judge_round(round_: Round, suite: LoadedSuite, ledger: Ledger) -> tuple[tupl
 
 def rejudge(workspace: Workspace, round_: Round) -> Judgement:
     """Judge an old round with today's code, from its stored measurements alone."""
-    suite = load_suite(workspace.workloads, round_.suite.id)
-    if suite.sha256 != round_.suite.sha256:
-        raise InputError(
-            f"round {round_.id} was measured with suite {round_.suite.id} {round_.suite.sha256[:16]}; "
-            f"the workspace has {suite.sha256[:16]}",
-            next="restore the suite's files from the commit that the round names",
-        )
+    suite = load_measured_suite(workspace.workloads, round_.suite.id, round_.suite.sha256)
     return judge_round(round_, suite, Ledger(workspace.ledger))[1]
 
 

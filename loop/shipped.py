@@ -12,7 +12,7 @@ from loop.errors import InputError, LoopError
 from loop.ledger import Ledger, Round, now_utc, write_atomically
 from loop.plan import load_engine, load_original, read_shipped
 from loop.record import Record, canonical_json, parse
-from loop.suites import load_suite
+from loop.suites import load_measured_suite
 from loop.workspace import Workspace
 
 POINTER = "shipped.json"
@@ -70,13 +70,7 @@ def refuse_unpromotable(workspace: Workspace, round_: Round) -> None:
             f"{round_.id} was measured with the engine {round_.engine.name}; this workspace serves "
             f"{workspace.settings.engine.name}"
         )
-    suite = load_suite(workspace.workloads, round_.suite.id)
-    if suite.sha256 != round_.suite.sha256:
-        raise InputError(
-            f"{round_.id} was measured with another {round_.suite.id} suite ({round_.suite.sha256[:16]}) than the "
-            f"workspace has ({suite.sha256[:16]})",
-            next="restore the suite, or measure again",
-        )
+    load_measured_suite(workspace.workloads, round_.suite.id, round_.suite.sha256)
     baseline = read_shipped(workspace, round_.host.device)
     original = workspace.on(round_.host.device).original
     shipped_now = baseline.bundle if baseline else original

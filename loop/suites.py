@@ -126,6 +126,17 @@ def load_suite(workloads: Path, suite_id: str) -> LoadedSuite:
     )
 
 
+def load_measured_suite(workloads: Path, suite_id: str, sha256: str) -> LoadedSuite:
+    """The suite that a round was measured with; raises SuiteError if the workspace has another one by now."""
+    suite = load_suite(workloads, suite_id)
+    if suite.sha256 != sha256:
+        raise SuiteError(
+            f"the round was measured with suite {suite_id} {sha256[:16]}; the workspace has {suite.sha256[:16]}",
+            next="restore the suite's files from the commit that the round names, or measure again",
+        )
+    return suite
+
+
 def _read_prompts(directory: Path, stored: PromptFile) -> tuple[Prompt, ...]:
     path = directory / stored.file
     if not path.is_file():
