@@ -140,3 +140,20 @@ def test_a_round_measured_with_a_changed_judge_does_not_ship(workspace: Workspac
 
     with pytest.raises(InputError, match="measured with a changed judge"):
         shipped.promote(workspace, win.model_copy(update={"revision": revision}))
+
+
+def test_a_round_measured_with_another_suite_does_not_ship(workspace: Workspace, win: Round) -> None:
+    """Bars that were lowered for one round and restored after it prove nothing."""
+    suite = workspace.workloads / "brief" / "suite.toml"
+    suite.write_text(suite.read_text().replace("max_blocks = 3", "max_blocks = 4"))
+
+    with pytest.raises(InputError, match="was measured with suite brief"):
+        shipped.promote(workspace, win)
+
+
+def test_a_round_of_another_engine_does_not_ship(workspace: Workspace, win: Round) -> None:
+    """A rehearsal on the fake engine must not replace production."""
+    engine = win.engine.model_copy(update={"name": "sglang"})
+
+    with pytest.raises(InputError, match="was measured with the engine sglang"):
+        shipped.promote(workspace, win.model_copy(update={"engine": engine}))
