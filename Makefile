@@ -26,7 +26,7 @@ models/tiny/config.json: | $(STAMP)
 	$(BIN)/loop init --synthetic tiny
 
 demo: $(STAMP) models/tiny/config.json
-	$(BIN)/loop run fp32-one-thread --baseline original --suite smoke
+	$(BIN)/loop run fp32-one-thread --baseline original --suite smoke --no-extend
 
 test: check fast real
 
@@ -39,7 +39,7 @@ check: $(STAMP)
 	$(BIN)/python -m loop.prompts --check
 
 fast: $(STAMP)
-	$(BIN)/python -m pytest -m 'not real_sglang' --quiet --numprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest --ignore tests/real --quiet --numprocesses 4 --dist loadgroup
 
 real: $(STAMP) models/tiny/config.json
 	$(BIN)/python -m pytest -m real_sglang --quiet

@@ -10,6 +10,10 @@ python="${LOOP_PYTHON:-}"
 if [ -z "$python" ]; then
   if [ -x "$here/.venv/bin/python" ]; then python="$here/.venv/bin/python"; else python="python3"; fi
 fi
+if ! command -v -- "$python" >/dev/null; then
+  echo "launch_server.sh: no program at '$python'; set LOOP_PYTHON to the Python that has the engine" >&2
+  exit 2
+fi
 export LOOP_PYTHON="$python"
 # -B: a read-only workspace must not be written to.
 exec "$python" -B "$here/loop/launch.py"

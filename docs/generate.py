@@ -16,10 +16,11 @@ from typing import Any
 import typer.main
 from typer.testing import CliRunner
 
-from loop import gates, metrics, plugins
+from loop import checks, gates, metrics, plugins
 from loop.bundles import Bundle
+from loop.checks import Check
 from loop.cli import app
-from loop.fake_server.flags import FAULTS
+from loop.fake_server.flags import FAULTS, build_parser
 from loop.gates import Gate
 from loop.ledger import Round
 from loop.metrics import Metric
@@ -118,6 +119,18 @@ def sentence(text: str | None) -> str:
     return " ".join((text or "").strip().split("\n\n")[0].split()).replace("|", "\\|")
 
 
+def fake_options() -> str:
+    """Every option of the fake engine, with its default and its help text."""
+    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for action in build_parser()._actions:  # noqa: SLF001 - argparse has no public list
+        if action.dest == "help":
+            continue
+        default = "" if action.required or action.default is None else f"`{json.dumps(action.default)}`"
+        listed = f"; one of {', '.join(action.choices)}" if action.choices and action.dest != "fault" else ""
+        rows.append(f"| `{action.option_strings[0]}` | {default} | {sentence(action.help)}{listed} |")
+    return "\n".join([*rows, ""])
+
+
 def faults() -> str:
     """Every fault of the fake engine."""
     rows = [f"| `{name}` | {text} |" for name, text in FAULTS.items()]
@@ -132,6 +145,8 @@ PARTS = {
     "round": lambda: fields(Round),
     "gates": lambda: plugin_table(gates, Gate),
     "metrics": lambda: plugin_table(metrics, Metric),
+    "checks": lambda: plugin_table(checks, Check),
+    "fake-options": fake_options,
     "faults": faults,
 }
 

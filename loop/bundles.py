@@ -17,6 +17,8 @@ from loop.record import Record, canonical_json, parse, read_toml, sha256_of
 BUNDLE_FILE = "bundle.toml"
 EFFECTIVE_FILE = "effective.json"
 ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+SHIPPED = "shipped"
+"""Reserved: it names what production serves, and `candidates/shipped/` is where promoted content lies."""
 Numerics = Literal["exact", "near", "lossy"]
 
 
@@ -141,6 +143,8 @@ class Flattened(Record):
     bundle: Bundle
     lineage: tuple[str, ...]
     content: Content
+    origins: dict[str, str] = {}
+    """`args.x` or `env.X` → the bundle of the lineage that sets it; `shipped` for what came with shipped content."""
 
     @property
     def sha256(self) -> str:
@@ -150,13 +154,26 @@ class Flattened(Record):
 
 def bundle_ids(candidates: Path) -> list[str]:
     """The bundles in `candidates`, sorted."""
-    return sorted(path.parent.name for path in candidates.glob(f"*/{BUNDLE_FILE}"))
+    return sorted({path.parent.name for path in candidates.glob(f"*/{BUNDLE_FILE}")} - {SHIPPED})
+
+
+def refuse_reserved(candidates: Path) -> None:
+    """Raise BundleError if somebody put a bundle where promoted content lies: `shipped` would not mean it."""
+    path = candidates / SHIPPED / BUNDLE_FILE
+    if path.exists():
+        raise BundleError(
+            f"{path} is no bundle: {SHIPPED!r} is a reserved name for what production serves, "
+            f"and candidates/{SHIPPED}/ is where promoted content lies",
+            next=f"move {BUNDLE_FILE} to a directory with another name in {candidates}",
+        )
 
 
 def read_bundle(candidates: Path, bundle_id: str) -> Bundle:
     """`candidates/<id>/bundle.toml`; raises BundleError naming the known bundles and the closest match."""
     if not ID_PATTERN.fullmatch(bundle_id):
         raise BundleError(f"{bundle_id!r} is not a bundle id: lower-case letters, digits, '.', '_' and '-', at most 64")
+    if bundle_id == SHIPPED:
+        raise BundleError(f"{SHIPPED!r} is a reserved name for what production serves, and no bundle's id")
     path = candidates / bundle_id / BUNDLE_FILE
     if not path.is_file():
         known = bundle_ids(candidates)
@@ -175,13 +192,15 @@ def flatten(candidates: Path, bundle_id: str, *, engine: str, shipped: Effective
     """
     chain: list[tuple[str, Bundle]] = []
     content = Content(engine=engine, args={}, env={}, numerics="exact", applies_to=AppliesTo())
+    origins: dict[str, str] = {}
     lineage: list[str] = []
     name: str | None = bundle_id
     while name is not None:
-        if name == "shipped" and shipped is not None:
-            content, lineage = shipped.content, [*lineage, "shipped", *shipped.lineage]
+        if name == SHIPPED and shipped is not None:
+            content, lineage = shipped.content, [*lineage, SHIPPED, *shipped.lineage]
+            origins = dict.fromkeys(_settings(content.args, content.env), SHIPPED)
             break
-        name = original if name in ("shipped", "original") else name
+        name = original if name in (SHIPPED, "original") else name
         if name in lineage:
             raise BundleError(f"bundle {bundle_id!r} is its own parent: {' -> '.join([*lineage, name])}")
         bundle = read_bundle(candidates, name)
@@ -190,7 +209,13 @@ def flatten(candidates: Path, bundle_id: str, *, engine: str, shipped: Effective
         name = bundle.parent
     for child_id, child in reversed(chain):
         content = _apply(content, child, child_id)
-    return Flattened(bundle_id=bundle_id, bundle=chain[0][1], lineage=tuple(lineage), content=content)
+        origins |= dict.fromkeys(_settings(child.server.args, child.server.env), child_id)
+    return Flattened(bundle_id=bundle_id, bundle=chain[0][1], lineage=tuple(lineage), content=content, origins=origins)
+
+
+def _settings(args: Mapping[str, Any], env: Mapping[str, str]) -> list[str]:
+    """The names of what a bundle sets: `args.x` and `env.X`."""
+    return [*(f"args.{name}" for name in args), *(f"env.{name}" for name in env)]
 
 
 def _apply(parent: Content, child: Bundle, child_id: str) -> Content:
@@ -250,16 +275,21 @@ def differences(a: Content, b: Content) -> dict[str, tuple[Any, Any]]:
 def read_effective(directory: Path) -> Effective:
     """The effective bundle in `directory`; raises BundleError if it was edited."""
     path = directory / EFFECTIVE_FILE
-    if not path.is_file():
-        raise BundleError(f"{path} does not exist", next="`loop promote ROUND` writes it")
-    effective = parse(_json(path), Effective, BundleError, where=str(path))
+    try:
+        effective = parse(json.loads(path.read_bytes()), Effective, BundleError, where=str(path))
+    except OSError as problem:
+        raise BundleError(f"{path} cannot be read: {problem.strerror}", next=_way_out(directory)) from None
+    except ValueError as problem:
+        raise BundleError(f"{path} is not JSON: {problem}", next=_way_out(directory)) from None
+    except BundleError as problem:
+        raise BundleError(problem.what, next=_way_out(directory)) from None
     if effective.content.digest() != effective.sha256 or effective.expected_seal != effective.seal:
-        raise BundleError(f"{path} was edited after it was written", next="`loop promote` the round again")
+        raise BundleError(f"{path} was edited after it was written", next=_way_out(directory))
     return effective
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as problem:
-        raise BundleError(f"{path} is not JSON: {problem}") from None
+def _way_out(directory: Path) -> str:
+    """What brings an effective bundle back: promoted content comes from a round, an original from its TOML."""
+    if directory.parent.name == SHIPPED:
+        return "restore it from git, or `loop promote --rollback`"
+    return "`loop init` writes it anew, or restore it from git"

@@ -6,11 +6,11 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn, ParamSpec
+from typing import Annotated, NoReturn, ParamSpec
 
 import typer
 
-from loop.commands import init, judge, ledger, plan, promote, report, run, validate
+from loop.commands import calibrate, compare, confirm, doctor, init, judge, ledger, plan, promote, report, run, validate
 from loop.errors import LoopError
 
 P = ParamSpec("P")
@@ -46,7 +46,7 @@ def guard(function: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
-for verb in (init, validate, plan, run, judge, promote, report):
+for verb in (init, doctor, calibrate, validate, plan, run, judge, confirm, promote, compare, report):
     app.command(name=verb.__name__.rpartition(".")[2])(guard(verb.main))
 ledger_app.command(name="list")(guard(ledger.list_rounds))
 ledger_app.command(name="show")(guard(ledger.show))
@@ -54,10 +54,32 @@ ledger_app.command(name="verify")(guard(ledger.verify))
 app.add_typer(ledger_app, name="ledger")
 
 
+def _tell_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
+    if asked:
+        from loop import __version__
+
+        print(f"loop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
 def main() -> None:
     """Run the `loop` command. A polite end (SIGTERM, a closed terminal) closes ledger and servers as Ctrl-C does."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    if os.environ.get("NO_COLOR"):
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = None  # help and usage errors: typer would leave bold and dim
     app()
 
 

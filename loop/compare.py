@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Literal
 
 from loop import metrics, plugins
@@ -11,11 +11,9 @@ from loop.measure import replies_of
 from loop.metrics import Metric
 from loop.record import Record
 from loop.session import Session
-from loop.stats import geometric_mean, minimum_detectable, pool_sigma, standard_error, t_quantile, to_pct
+from loop.stats import Estimate, Outcome, estimate, geometric_mean, to_pct
 from loop.suites import LoadedSuite
 
-MIN_EFFECT_PCT = 1.0
-"""Smaller effects are not worth the change, however certain."""
 OVERALL = "all"
 
 
@@ -37,40 +35,26 @@ class Comparison(Record):
     high_pct: float
     """95 % t interval of the effect."""
     sigma_pct: float
-    """Noise of one session: from stored A/A pairs and the prior."""
-    num_pairs: int
-    """Stored A/A pairs behind sigma."""
+    """Noise of one session: from earlier sessions that served the same thing, and the prior."""
+    dof: int
+    """Degrees of freedom behind sigma, the prior's four included."""
+    min_effect_pct: float
+    """What counts as relevant: 1 %, or one sigma where that is more."""
     mde_pct: float
     """The effect this round could tell from none with power 0.8."""
     drift_pct: float
-    """|A_first - A_last|."""
+    """|first A - last A|."""
     drift_limit_pct: float
-
-    @property
-    def min_effect_pct(self) -> float:
-        """What counts as relevant: 1 %, or one σ where that is more."""
-        return max(MIN_EFFECT_PCT, self.sigma_pct)
-
-    @property
-    def drifted(self) -> bool:
-        """A moved more than noise explains: the bracket proves nothing."""
-        return self.drift_pct > self.drift_limit_pct
-
-    @property
-    def outcome(self) -> Literal["improved", "regressed", "no_change", "inconclusive"]:
-        """`improved`, `regressed`, `no_change` or `inconclusive`, from the interval and the relevant effect."""
-        if self.low_pct > 0 and self.effect_pct >= self.min_effect_pct:
-            return "improved"
-        if self.high_pct < 0 and self.effect_pct <= -self.min_effect_pct:
-            return "regressed"
-        if -self.min_effect_pct <= self.low_pct and self.high_pct <= self.min_effect_pct:
-            return "no_change"
-        return "inconclusive"
+    drifted: bool
+    """A moved more than noise explains: the bracket proves nothing."""
+    futile: bool
+    """B is so far behind that no further session could save it."""
+    outcome: Outcome
 
 
-def load_metric(name: str) -> Metric:
-    """The metric plugin called `name`."""
-    return plugins.load(metrics, name, Metric)()
+def load_metric(name: str, **settings: float) -> Metric:
+    """The metric plugin called `name`, with these settings."""
+    return plugins.load(metrics, name, Metric)(**settings)
 
 
 def compare(
@@ -78,12 +62,13 @@ def compare(
     sessions: Sequence[Session],
     raw: Path,
     *,
-    history: Mapping[str, Sequence[float]],
+    history: Mapping[str, Sequence[Sequence[float]]],
     prior_sigma_pct: float,
 ) -> tuple[Comparison, ...]:
     """Every workload, every class, and all of them; empty if an arm has a workload without a value.
 
-    `history` maps a scope to the log differences of stored A/A pairs. Classes weigh the same in `all`, as in the score.
+    `history` maps a scope to groups of log values: earlier sessions that served the same thing. Classes weigh the same
+    in `all`, as in the score.
     """
     passes = {session.label: _pass_values(suite, session, raw) for session in sessions}
     if not {s.arm for s in sessions} >= {"A", "B"} or any(
@@ -94,7 +79,7 @@ def compare(
     classes: dict[str, list[Comparison]] = {}
     found: list[Comparison] = []
     for workload in suite.suite.workload:
-        metric = load_metric(workload.objective)
+        metric = load_metric(workload.objective, **workload.objective_settings)
         values = {label: [v for v in p[workload.id] if v is not None] for label, p in passes.items()}
         ratio = median(v for label, vs in values.items() if arms[label] == "A" for v in vs) / median(
             v for label, vs in values.items() if arms[label] == "B" for v in vs
@@ -107,7 +92,7 @@ def compare(
             arms,
             better=metric.better,
             speedup=ratio if metric.better == "lower" else 1 / ratio,
-            differences=history.get(workload.id, ()),
+            groups=history.get(workload.id, ()),
             prior_sigma_pct=prior_sigma_pct,
         )
         found.append(comparison)
@@ -116,14 +101,17 @@ def compare(
     return (*found, *totals, _combine(OVERALL, totals, arms, history, prior_sigma_pct))
 
 
-def pair_differences(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """Scope → the log difference of a round's first and last A session: one more A/A pair for the history."""
-    found = {}
+def equal_sessions(comparisons: Sequence[Comparison], *, identical: bool) -> dict[str, list[tuple[float, ...]]]:
+    """Scope → groups of log values of a round's sessions that served the same thing, for later rounds' noise.
+
+    The As are one group and the Bs another; where the candidate is the baseline, all are one.
+    """
+    found: dict[str, list[tuple[float, ...]]] = {}
     for comparison in comparisons:
-        labels = [label for label in comparison.sessions if label.startswith("A")]
-        if len(labels) >= 2:
-            first, last = comparison.sessions[labels[0]], comparison.sessions[labels[-1]]
-            found[comparison.scope] = math.log(first) - math.log(last)
+        groups: dict[str, list[float]] = {}
+        for label, value in comparison.sessions.items():
+            groups.setdefault("" if identical else label[0], []).append(math.log(value))
+        found[comparison.scope] = [tuple(group) for group in groups.values() if len(group) > 1]
     return found
 
 
@@ -131,7 +119,7 @@ def _pass_values(suite: LoadedSuite, session: Session, raw: Path) -> dict[str, l
     """Workload → its objective in each timed pass; [None] where the session has none."""
     found: dict[str, list[float | None]] = {}
     for workload in suite.suite.workload:
-        metric = load_metric(workload.objective)
+        metric = load_metric(workload.objective, **workload.objective_settings)
         measured = session.measured("timed", workload.id)
         found[workload.id] = [metric.value(replies_of(m, raw)) for m in measured] or [None]
     return found
@@ -141,7 +129,7 @@ def _combine(
     scope: str,
     members: Sequence[Comparison],
     arms: Mapping[str, str],
-    history: Mapping[str, Sequence[float]],
+    history: Mapping[str, Sequence[Sequence[float]]],
     prior_sigma_pct: float,
 ) -> Comparison:
     """Several comparisons as one: the geometric mean of their oriented session values."""
@@ -157,7 +145,7 @@ def _combine(
         arms,
         better="lower",
         speedup=geometric_mean([m.speedup for m in members]),
-        differences=history.get(scope, ()),
+        groups=history.get(scope, ()),
         prior_sigma_pct=prior_sigma_pct,
     )
 
@@ -171,20 +159,15 @@ def _judge_scope(
     *,
     better: Literal["lower", "higher"],
     speedup: float,
-    differences: Sequence[float],
+    groups: Sequence[Sequence[float]],
     prior_sigma_pct: float,
 ) -> Comparison:
-    """The t interval of one scope."""
-    logs = {label: math.log(value) for label, value in values.items()}
+    """The estimate of one scope, in per cent."""
+    sign = 1 if better == "lower" else -1
+    logs = {label: sign * math.log(value) for label, value in values.items()}
     a = [value for label, value in logs.items() if arms[label] == "A"]
     b = [value for label, value in logs.items() if arms[label] == "B"]
-    sigma, dof = pool_sigma(differences, prior_sigma_pct / 100)
-    error = standard_error(sigma, len(a), len(b))
-    effect = fmean(a) - fmean(b) if better == "lower" else fmean(b) - fmean(a)
-    half = t_quantile(0.975, dof) * error
-    mde = minimum_detectable(error, dof)
-    # Beyond 3 sigma of the difference of two sessions, or beyond what matters and can be seen, whichever is less.
-    drift_limit = min(3 * math.sqrt(2) * sigma, max(0.02, mde))
+    found: Estimate = estimate(a, b, groups, prior_sigma_pct / 100)
     return Comparison(
         scope=scope,
         metric=metric,
@@ -192,12 +175,16 @@ def _judge_scope(
         better=better,
         sessions=dict(values),
         speedup=speedup,
-        effect_pct=to_pct(effect),
-        low_pct=to_pct(effect - half),
-        high_pct=to_pct(effect + half),
-        sigma_pct=sigma * 100,
-        num_pairs=len(differences),
-        mde_pct=to_pct(mde),
-        drift_pct=to_pct(abs(a[-1] - a[0])),
-        drift_limit_pct=to_pct(drift_limit),
+        effect_pct=to_pct(found.effect),
+        low_pct=to_pct(found.effect - found.half),
+        high_pct=to_pct(found.effect + found.half),
+        sigma_pct=found.sigma * 100,
+        dof=found.dof,
+        min_effect_pct=found.min_effect * 100,
+        mde_pct=to_pct(found.mde),
+        drift_pct=to_pct(found.drift),
+        drift_limit_pct=to_pct(found.drift_limit),
+        drifted=found.drifted,
+        futile=found.futile,
+        outcome=found.outcome,
     )

@@ -1,25 +1,23 @@
-"""What a person sees in a terminal: progress, verdict tables, the ledger. The only place that uses rich."""
+"""What a person sees in a terminal: plans, verdicts, the ledger."""
 
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from loop.calibration import Floor
 from loop.compare import Comparison
+from loop.console import out
+from loop.contrast import Contrast
 from loop.judge import LETTERS, Verdict
 from loop.ledger import Round
 from loop.plan import Plan
+from loop.prediction import predict
 from loop.report import Summary
 from loop.shipped import Shipped
-from loop.watch import Watcher
+from loop.wording import count
 
 OUTCOME_STYLES = {
     "improved": "bold green",
@@ -28,118 +26,7 @@ OUTCOME_STYLES = {
     "inconclusive": "bold yellow",
     "invalid": "bold magenta",
 }
-PLAIN_EVERY_S = 10.0
-
-out = Console(highlight=False, soft_wrap=False)
-err = Console(stderr=True, highlight=False)
-
-
-class PlainWatcher(Watcher):
-    """Progress as lines on stderr, at most one every ten seconds within a phase: for logs and CI."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._label = ""
-        self._phase = ""
-        self._num_requests = 0
-        self._said_at = 0.0
-
-    def session(self, label: str, bundle: str, index: int, total: int) -> None:
-        """One line per session."""
-        self._label = label
-        self._say(f"session {label} ({index} of {total}): {bundle}")
-
-    def phase(self, name: str, num_requests: int = 0) -> None:
-        """One line per phase."""
-        self._phase, self._num_requests = name, num_requests
-        self._say(f"{self._label}: {name}" + (f", {num_requests} requests" if num_requests else ""))
-
-    def traffic(self, num_done: int, num_tokens: int) -> None:
-        """A line every ten seconds."""
-        if time.monotonic() - self._said_at >= PLAIN_EVERY_S:
-            self._say(f"{self._label}: {self._phase}, {num_done}/{self._num_requests} requests, {num_tokens} tokens")
-
-    def log(self, line: str) -> None:
-        """The server's last line, every ten seconds."""
-        if time.monotonic() - self._said_at >= PLAIN_EVERY_S:
-            self._say(f"{self._label}: {self._phase}: {line[:160]}")
-
-    def note(self, text: str) -> None:
-        """A line of its own."""
-        self._say(text)
-
-    def _say(self, text: str) -> None:
-        self._said_at = time.monotonic()
-        print(f"[{self._said_at - self._started:6.1f} s] {text}", file=sys.stderr, flush=True)
-
-
-class LiveWatcher(Watcher):
-    """A live view: every session with its phase, a bar for the traffic in flight, the server's last log line."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._rows = {s.label: [s.label, "", "waiting", ""] for s in plan.sessions}
-        self._started: dict[str, float] = {}
-        self._label = ""
-        self._line = ""
-        self._predicted_s = plan.predicted_s()
-        self._since = time.monotonic()
-        self._bar = Progress(
-            TextColumn("  {task.description:<24}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            console=err,
-        )
-        self._task = self._bar.add_task("", total=None, rate="")
-        self._phase_since = time.monotonic()
-        self._live = Live(get_renderable=self._render, console=err, refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def session(self, label: str, bundle: str, index: int, total: int) -> None:
-        """Mark the session before as done and this one as running."""
-        if self._label:
-            self._rows[self._label][2] = "done"
-        self._label = label
-        self._started[label] = time.monotonic()
-        self._rows[label][1] = bundle
-
-    def phase(self, name: str, num_requests: int = 0) -> None:
-        """A new bar."""
-        self._rows[self._label][2] = name
-        self._phase_since = time.monotonic()
-        self._bar.reset(self._task, description=name, total=num_requests or None, rate="")
-
-    def traffic(self, num_done: int, num_tokens: int) -> None:
-        """Move the bar."""
-        rate = num_tokens / max(0.001, time.monotonic() - self._phase_since)
-        self._bar.update(self._task, completed=num_done, rate=f"{rate:,.0f} tok/s")
-
-    def log(self, line: str) -> None:
-        """Keep the server's last line."""
-        self._line = line
-
-    def note(self, text: str) -> None:
-        """A line above the live view, which stays."""
-        self._live.console.print(Text(text))
-
-    def _render(self) -> RenderableType:
-        elapsed = time.monotonic() - self._since
-        table = Table(box=None, padding=(0, 1), show_header=False)
-        for label, bundle, phase, _ in self._rows.values():
-            seconds = f"{time.monotonic() - self._started[label]:.0f} s" if label == self._label else ""
-            style = "bold" if label == self._label else "dim" if phase in ("waiting", "done") else ""
-            table.add_row(label, bundle, phase, seconds, style=style)
-        left = max(0.0, self._predicted_s - elapsed)
-        head = Text(f"elapsed {elapsed:.0f} s, about {left / 60:.0f} min left", style="cyan")
-        tail = Text(self._line, style="dim", no_wrap=True, overflow="ellipsis")
-        return Group(head, table, self._bar, tail)
+LEGEND = "+ improved  - regressed  = no change  ? inconclusive"
 
 
 def show_plan(plan: Plan) -> None:
@@ -159,7 +46,9 @@ def show_plan(plan: Plan) -> None:
         steps = f"warm-up, {', '.join(dict.fromkeys(step.workload or 'check' for step in session.steps))}"
         table.add_row(session.label, arm.bundle, steps)
     out.print(table)
-    out.print(f"{plan.num_requests} requests, about {plan.predicted_s() / 60:.1f} minutes")
+    prediction = predict(plan)
+    minutes = f"about {prediction.total_s / 60:.1f} minutes ({prediction.basis})"
+    out.print(f"{count(plan.num_requests, 'request')}, {minutes}")
 
 
 def show_round(round_: Round) -> None:
@@ -172,6 +61,7 @@ def show_round(round_: Round) -> None:
         out.print("[bold]running[/]")
     if round_.comparisons:
         out.print(_speed_table(round_.comparisons))
+        out.print(f"[dim]{LEGEND}[/]")
     for gate in round_.gates:
         style = {"passed": "green", "refused": "bold red"}.get(gate.outcome, "bold magenta")
         _line(gate.outcome, style, f"{gate.gate}: {gate.text}")
@@ -183,8 +73,8 @@ def show_round(round_: Round) -> None:
 
 def show_next(report: Path, command: str) -> None:
     """Where to read on, and the one command to type next."""
-    _line("report", "bold", str(report))
-    _line("next", "bold", command)
+    for label, text in (("report", str(report)), ("next", command)):
+        out.print(Text.assemble((f"{label:>13}", "bold"), f" {text}"), soft_wrap=True)  # to be copied: never folded
 
 
 def _line(label: str, style: str, text: str) -> None:
@@ -225,27 +115,69 @@ def show_rounds(rounds: Sequence[Round]) -> None:
             round_.suite.id,
             f"{overall.effect_pct:+.1f} %" if overall else "",
             f"{round_.score.score:.3f}" if round_.score else "",
-            verdict.reason if verdict else round_.failure.kind if round_.failure else round_.status,
+            _reason(round_),
         )
     out.print(table)
-    out.print("[dim]+ improved  - regressed  = no change  ? inconclusive  x invalid  ! no verdict[/]")
+    out.print(f"[dim]{LEGEND}  x invalid  ! no verdict[/]")
+
+
+def _reason(round_: Round) -> str:
+    """Why the round came out as it did, and what it was if it was not a first try."""
+    reason = round_.verdict.reason if round_.verdict else round_.failure.kind if round_.failure else round_.status
+    if round_.confirms:
+        return f"{reason}, confirms {round_.confirms}"
+    return reason if round_.purpose == "candidate" else f"{reason}, {round_.purpose}"
 
 
 def show_summary(summary: Summary, rounds: Sequence[Round], shipped: Shipped) -> None:
     """The ledger in short: what is shipped, the best by class, failures by reason, every round."""
     for device, entry in shipped.devices.items():
-        out.print(f"shipped on {device}: [bold]{entry.bundle}[/] {entry.sha256[:16]}, proven by {entry.round}")
+        out.print(f"shipped on {device}: {entry}", markup=False)
     if not shipped.devices:
         out.print("shipped: nothing; the original is served")
     for best in summary.best:
-        out.print(f"best {best.score_class}: {best.speedup:.3f}x by [bold]{best.bundle}[/] in {best.round}")
+        proof = "" if best.confirmed else ", not confirmed"
+        out.print(f"best {best.score_class}: {best.speedup:.3f}x by [bold]{best.bundle}[/] in {best.round}{proof}")
     if summary.failures:
-        listed = ", ".join(f"{count} {reason}" for reason, count in summary.failures.items())
+        listed = ", ".join(f"{number} {reason}" for reason, number in summary.failures.items())
         out.print(f"did not improve: {listed}")
     if rounds:
         show_rounds(rounds)
     else:
         out.print("no rounds yet; next: loop run BUNDLE")
+
+
+def show_floors(floors: Sequence[Floor]) -> None:
+    """The noise of one session by scope, and what it lets a round certify."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("scope", no_wrap=True)
+    for heading in ("noise", "d.o.f.", *(f"+{effect} %" for effect in floors[0].num_sessions)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for floor in floors:
+        needed = [str(number) if number else "-" for number in floor.num_sessions.values()]
+        table.add_row(floor.scope, f"{floor.sigma_pct:.2f} %", str(floor.dof), *needed)
+    out.print(table)
+    out.print("[dim]sessions that certify an effect with power 0.8; -: below the noise, or over 99 sessions[/]")
+
+
+def show_contrast(first: Round, second: Round, found: Sequence[Contrast]) -> None:
+    """The two candidates' effects and their difference."""
+    baseline = first.baseline.bundle
+    for number, round_ in ((1, first), (2, second)):
+        out.print(f"{number}  [bold]{round_.candidate.bundle}[/] against {baseline} in {round_.id}")
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("scope", no_wrap=True)
+    for heading in ("1", "2", "2 against 1", "95 % interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for item in found:
+        table.add_row(
+            item.scope,
+            f"{item.first_pct:+.1f} %",
+            f"{item.second_pct:+.1f} %",
+            f"{item.effect_pct:+.1f} %",
+            f"{item.low_pct:+.1f}..{item.high_pct:+.1f}",
+        )
+    out.print(table)
 
 
 def _speed_table(comparisons: Sequence[Comparison]) -> Table:
@@ -263,6 +195,6 @@ def _speed_table(comparisons: Sequence[Comparison]) -> Table:
             f"{c.low_pct:+.1f}..{c.high_pct:+.1f}",
             f"{c.mde_pct:.1f} %",
             Text(f"{c.drift_pct:.1f} %", "magenta" if c.drifted else ""),
-            Text(c.outcome, style),
+            Text(LETTERS[c.outcome], style),
         )
     return table

@@ -1,22 +1,43 @@
-"""What earlier rounds say about noise: the A/A pairs that every round brings for free."""
+"""What earlier rounds say about noise: sessions that served the same thing and yet differed."""
 
-from loop.compare import pair_differences
+from loop.compare import OVERALL, equal_sessions
 from loop.ledger import Ledger, Round
 
+Groups = dict[str, list[tuple[float, ...]]]
+"""Scope → groups of log values; what differs inside a group is noise."""
 
-def pairs_like(round_: Round, ledger: Ledger) -> dict[str, tuple[float, ...]]:
-    """Scope → log differences of first and last A of earlier rounds with the same fingerprint.
 
-    A round that is invalid brings none, except a calibration: what it saw is the noise.
-    """
-    found: dict[str, list[float]] = {}
+def noise_before(round_: Round, ledger: Ledger, *, inclusive: bool = False) -> Groups:
+    """From the rounds with the same fingerprint that began before `round_`, and from itself if `inclusive`."""
+    found: Groups = {}
     for earlier in ledger.read_all():
-        if earlier.fingerprint != round_.fingerprint or earlier.id == round_.id or earlier.verdict is None:
+        if earlier.fingerprint != round_.fingerprint or earlier.verdict is None:
             continue
-        if earlier.created_utc >= round_.created_utc:
+        itself = earlier.id == round_.id
+        if (itself and not inclusive) or (not itself and earlier.created_utc >= round_.created_utc):
             continue
-        if earlier.verdict.outcome == "invalid" and earlier.purpose != "calibration":
+        if not _tells(earlier):
             continue
-        for scope, difference in pair_differences(earlier.comparisons).items():
-            found.setdefault(scope, []).append(difference)
-    return {scope: tuple(differences) for scope, differences in found.items()}
+        identical = earlier.candidate.sha256 == earlier.baseline.sha256
+        for scope, groups in equal_sessions(earlier.comparisons, identical=identical).items():
+            found.setdefault(scope, []).extend(groups)
+    return found
+
+
+def _tells(earlier: Round) -> bool:
+    """Whether its values can be believed: not an invalid round's, but for a calibration: what it saw is the noise."""
+    valid = earlier.verdict is not None and earlier.verdict.outcome != "invalid"
+    return valid or earlier.purpose == "calibration"
+
+
+def served_before(round_: Round, ledger: Ledger) -> tuple[float, ...]:
+    """What earlier sessions that served the round's baseline came to as a whole, under the same fingerprint."""
+    return tuple(
+        compared.sessions[session.label]
+        for earlier in ledger.read_all()
+        if earlier.fingerprint == round_.fingerprint and earlier.created_utc < round_.created_utc and _tells(earlier)
+        for compared in earlier.comparisons
+        if compared.scope == OVERALL
+        for session in earlier.sessions
+        if session.bundle_sha256 == round_.baseline.sha256 and session.label in compared.sessions
+    )

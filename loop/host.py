@@ -13,7 +13,7 @@ import psutil
 
 from loop import __version__
 from loop.errors import UnfitError
-from loop.record import Record, sha256_of
+from loop.record import Record, sha256_of, sha256_of_file
 from loop.workspace import current_device
 
 MARK = "LOOP_SESSION"
@@ -28,6 +28,10 @@ class Gpu(Record):
     memory_bytes: int
     power_limit_w: float | None
     max_sm_clock_mhz: float | None
+
+
+VOLATILE = ("boot_id", "memory_bytes")
+"""Fields of `Host` that one machine may change by itself: it boots, and some virtual machines grow as they are used."""
 
 
 class Host(Record):
@@ -47,15 +51,13 @@ class Host(Record):
     driver: str | None
     gpus: tuple[Gpu, ...]
 
-    def fingerprint(self) -> str:
-        """sha256 over all that makes measurements incomparable; the boot does not."""
-        return sha256_of({name: value for name, value in self.document().items() if name != "boot_id"})
-
 
 class Revision(Record):
     """The state of the tool and the workspace in git."""
 
     version: str
+    package_sha256: str
+    """Over the source of the `loop` that ran, wherever it was installed: the judge proves itself outside git too."""
     commit: str | None
     """None outside a git checkout."""
     dirty: tuple[str, ...]
@@ -89,7 +91,19 @@ def read_revision(root: Path) -> Revision:
     commit = _git(root, "rev-parse", "HEAD")
     status = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "loop", "workloads", "launch_server.sh")
     dirty = tuple(line[3:] for line in (status or "").splitlines())
-    return Revision(version=__version__, commit=commit.strip() if commit else None, dirty=dirty)
+    return Revision(
+        version=__version__,
+        package_sha256=hash_package(),
+        commit=commit.strip() if commit else None,
+        dirty=dirty,
+    )
+
+
+def hash_package() -> str:
+    """sha256 over the names and contents of this package's files, compiled modules apart."""
+    package = Path(__file__).parent
+    files = sorted(p for p in package.rglob("*") if p.is_file() and p.suffix not in (".pyc", ".pyo"))
+    return sha256_of({str(path.relative_to(package)): sha256_of_file(path) for path in files})
 
 
 def hash_model(directory: Path) -> str:

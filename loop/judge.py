@@ -1,11 +1,13 @@
 """A verdict: the only place that decides. A pure function of a round's bracket."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from loop import gates, plugins
 from loop.caveats import Caveat, find_caveats
 from loop.compare import OVERALL, Comparison
+from loop.disturbances import find_disturbances
+from loop.environment import changes
 from loop.errors import SuiteError
 from loop.gates import Bracket, Gate, GateResult
 from loop.record import Record, parse
@@ -13,6 +15,8 @@ from loop.score import Score, score
 
 Outcome = Literal["improved", "regressed", "no_change", "inconclusive", "invalid"]
 LETTERS: dict[str, str] = {"improved": "+", "regressed": "-", "no_change": "=", "inconclusive": "?", "invalid": "x"}
+CRASHES: dict[str, str] = {"start": "server_start_failed", "flush": "flush_refused"}
+"""Stage of a candidate's crash → reason code; at any other stage it is `crash_under_load`."""
 
 
 class Verdict(Record):
@@ -20,7 +24,7 @@ class Verdict(Record):
 
     outcome: Outcome
     reason: str
-    """A code: `measured`, a gate's reason, `candidate_crashed`, `drift`, `identical`, ..."""
+    """A code: `measured`, a gate's reason, `crash_under_load`, `drift`, `identical`, ..."""
     refused_by: tuple[str, ...]
     """Gates that refused the candidate; the refusal is final for its content hash."""
     text: str
@@ -59,21 +63,37 @@ def check_correctness(bracket: Bracket) -> tuple[GateResult, ...]:
 def judge(bracket: Bracket) -> Judgement:
     """The whole judgement of what was recorded."""
     crashed = any(session.crash for session in bracket.sessions)
-    results = () if crashed else tuple(gate.check(bracket) for gate in load_gates(bracket.suite.suite.gates))
+    results = () if crashed else tuple(gate.check(bracket) for gate in _askable(bracket))
     verdict = decide(bracket, results)
     identical = bracket.candidate.sha256 == bracket.baseline.sha256
     counts = not (crashed or identical or verdict.refused_by or verdict.outcome == "invalid")
     return Judgement(
         gates=results,
-        caveats=find_caveats(bracket),
+        caveats=(*find_caveats(bracket), *find_disturbances(bracket.sessions)),
         score=score(bracket.comparisons, counts=counts),
         verdict=verdict,
     )
 
 
+def _askable(bracket: Bracket) -> Iterable[Gate]:
+    """All gates; with one A only those that need no timing, because the others hold A against itself."""
+    chosen = load_gates(bracket.suite.suite.gates)
+    return chosen if len(bracket.arm("A")) > 1 else [gate for gate in chosen if not gate.needs_timing]
+
+
 def decide(bracket: Bracket, results: Sequence[GateResult]) -> Verdict:
     """The first rule that speaks decides; the last one always does."""
     return next(verdict for rule in RULES if (verdict := rule(bracket, results)))
+
+
+def _environment_changed(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
+    for session in bracket.sessions:
+        found = changes(bracket.environment, session.environment)
+        for field, (before, now) in found.items():
+            more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+            text = f"before {session.label}, {field} had changed from {before} to {now}{more}"
+            return _verdict("invalid", "environment_changed", text)
+    return None
 
 
 def _unfit_baseline(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
@@ -86,7 +106,7 @@ def _unfit_baseline(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None
 def _crashed_candidate(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
     for session in bracket.arm("B"):
         if session.crash:
-            reason = "server_start_failed" if session.crash.stage == "start" else "crash_under_load"
+            reason = CRASHES.get(session.crash.stage, "crash_under_load")
             return _verdict("regressed", reason, f"the candidate's {session.label}: {session.crash.message}")
     return None
 
@@ -102,9 +122,10 @@ def _uninformative(_: Bracket, results: Sequence[GateResult]) -> Verdict | None:
 
 def _refused(_: Bracket, results: Sequence[GateResult]) -> Verdict | None:
     refusals = [result for result in results if result.outcome == "refused"]
-    first = next((result for result in refusals if result.gate != "regression"), None)
-    if first is None:
+    named = [result for result in refusals if result.gate != "regression"]
+    if not named:
         return None
+    first = next((result for result in named if result.gate != "canary"), named[0])  # others say more of what is wrong
     names = tuple(result.gate for result in refusals)
     outcome: Outcome = "no_change" if first.reason == "no_effect" else "regressed"
     return _verdict(outcome, first.reason, f"{first.gate}: {first.text}", refused_by=names)
@@ -112,6 +133,13 @@ def _refused(_: Bracket, results: Sequence[GateResult]) -> Verdict | None:
 
 def _not_compared(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
     return None if bracket.comparisons else _verdict("invalid", "not_timed", "nothing was compared")
+
+
+def _futile(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
+    identical = bracket.candidate.sha256 == bracket.baseline.sha256
+    if identical or len(bracket.arm("A")) != 1 or not _overall(bracket).futile:
+        return None
+    return _verdict("regressed", "futile", f"stopped before a second A: {_numbers(_overall(bracket))}")
 
 
 def _drifted(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
@@ -123,7 +151,7 @@ def _drifted(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
 
 
 def _identical(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
-    if bracket.candidate.sha256 != bracket.baseline.sha256:
+    if bracket.purpose == "calibration" or bracket.candidate.sha256 != bracket.baseline.sha256:
         return None
     return _verdict("no_change", "identical", f"the candidate is the baseline: {_numbers(_overall(bracket))}")
 
@@ -143,11 +171,13 @@ def _measured(bracket: Bracket, _: Sequence[GateResult]) -> Verdict | None:
 
 
 RULES = (
+    _environment_changed,
     _unfit_baseline,
     _crashed_candidate,
     _uninformative,
     _refused,
     _not_compared,
+    _futile,
     _drifted,
     _identical,
     _regressed,

@@ -7,6 +7,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,10 +24,23 @@ REQUIRED = {
 """What each file must have."""
 PR_SET_PDEATHSIG = 1
 SIGKILL = 9
+HIGHEST_PORT = 65535
+REWRITE = "`loop init` writes it anew, or restore it from git"
+WAYS_OUT = {
+    "safe": f"LOOP_NO_OVERLAY=1 serves this very file: {REWRITE}",
+    "named": "LOOP_BUNDLE names it: name another directory, or unset LOOP_BUNDLE to serve what is shipped",
+    "shipped": "start with LOOP_NO_OVERLAY=1 for the original configuration, or restore it from git",
+    "original": REWRITE,
+}
+"""Why a bundle is served → what to do if it cannot be."""
 
 
 class LaunchError(Exception):
-    """The server cannot be started as measured: says which file, and the way out."""
+    """The server cannot be started as measured: `what` is wrong with which file or variable, and the way out."""
+
+    def __init__(self, what: str, way_out: str) -> None:
+        super().__init__(what)
+        self.way_out = way_out
 
 
 def canonical_json(value: Any) -> bytes:
@@ -50,18 +64,20 @@ def find_device(environ: dict[str, str]) -> str:
     return names.stdout.splitlines()[0].strip() if names.returncode == 0 and names.stdout.strip() else "cpu"
 
 
-def read_json(path: Path, schema: str) -> dict[str, Any]:
+def read_json(path: Path, schema: str, way_out: str) -> dict[str, Any]:
     """The JSON object at `path`; raises LaunchError unless it carries `schema`."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LaunchError(f"{path} does not exist", way_out) from None
     except (OSError, ValueError) as problem:
-        raise LaunchError(f"{path} cannot be read: {problem}") from None
+        raise LaunchError(f"{path} cannot be read: {problem}", way_out) from None
     if not isinstance(document, dict) or document.get("schema") != schema:
         found = document.get("schema") if isinstance(document, dict) else None
-        raise LaunchError(f"{path} has schema {found!r}; this launcher reads {schema!r}")
+        raise LaunchError(f"{path} has schema {found!r}; this launcher reads {schema!r}", way_out)
     missing = [name for name in REQUIRED[schema] if name not in document]
     if missing:
-        raise LaunchError(f"{path} is incomplete: it lacks {', '.join(missing)}; promote the round again")
+        raise LaunchError(f"{path} is incomplete: it lacks {', '.join(missing)}", way_out)
     return document
 
 
@@ -78,31 +94,30 @@ def original_of(root: Path, device: str) -> str:
 
 def _read_pointer(root: Path) -> dict[str, Any]:
     pointer = root / "candidates" / "shipped.json"
-    return read_json(pointer, SHIPPED_SCHEMA) if pointer.exists() else {"devices": {}}
+    return read_json(pointer, SHIPPED_SCHEMA, WAYS_OUT["shipped"]) if pointer.exists() else {"devices": {}}
 
 
-def find_bundle(root: Path, device: str, environ: dict[str, str]) -> Path:
-    """The directory whose `effective.json` is served: safe mode, `LOOP_BUNDLE`, shipped, or original."""
+def find_bundle(root: Path, device: str, environ: dict[str, str]) -> tuple[Path, str]:
+    """(the directory whose `effective.json` is served, why): safe mode, `LOOP_BUNDLE`, shipped, or original."""
     if environ.get("LOOP_NO_OVERLAY") == "1":
-        return root / "candidates" / "original"
+        return root / "candidates" / "original", "safe"
     if environ.get("LOOP_BUNDLE"):
-        return Path(environ["LOOP_BUNDLE"])
+        return Path(environ["LOOP_BUNDLE"]), "named"
     entry = shipped_entry(root, device)
-    return root / entry["directory"] if entry else root / "candidates" / original_of(root, device)
+    if entry:
+        return root / entry["directory"], "shipped"
+    return root / "candidates" / original_of(root, device), "original"
 
 
-def read_effective(directory: Path) -> dict[str, Any]:
+def read_effective(directory: Path, way_out: str) -> dict[str, Any]:
     """The effective bundle in `directory`, its hash proven against its content."""
     path = directory / "effective.json"
-    effective = read_json(path, EFFECTIVE_SCHEMA)
+    effective = read_json(path, EFFECTIVE_SCHEMA, way_out)
     unsealed = {name: value for name, value in effective.items() if name != "seal"}
     for value, claimed in ((effective["content"], effective["sha256"]), (unsealed, effective["seal"])):
         found = hashlib.sha256(canonical_json(value)).hexdigest()
         if found != claimed:
-            raise LaunchError(
-                f"{path} was edited: it hashes to {found[:16]}, it claims {str(claimed)[:16]}; "
-                "start with LOOP_NO_OVERLAY=1 for the original configuration, or promote the round again"
-            )
+            raise LaunchError(f"{path} was edited: it hashes to {found[:16]}, it claims {str(claimed)[:16]}", way_out)
     return effective
 
 
@@ -161,19 +176,37 @@ def die_with_parent() -> None:
         raise SystemExit(1)
 
 
-def main() -> NoReturn:
-    """Check the environment, find and compose the bundle, print its hash, become the server."""
-    environ = dict(os.environ)
+def check_environment(environ: dict[str, str]) -> dict[str, str]:
+    """The environment, `MODEL_PATH` made absolute; raises LaunchError before anything starts.
+
+    A model that does not look like a path may be a hub's name (`Qwen/Qwen3-4B`), which the engine understands.
+    """
     missing = [name for name in ("PORT", "MODEL_PATH") if not environ.get(name)]
     if missing:
         raise LaunchError(
-            f"{' and '.join(missing)} not set; usage: PORT=30000 MODEL_PATH=/path/to/model bash launch_server.sh"
+            f"{' and '.join(missing)} not set", "usage: PORT=30000 MODEL_PATH=/path/to/model bash launch_server.sh"
         )
-    if Path(environ["MODEL_PATH"]).exists():  # else it is a hub's name; the working directory changes below
-        environ["MODEL_PATH"] = str(Path(environ["MODEL_PATH"]).resolve())
+    port, named = environ["PORT"], environ["MODEL_PATH"]
+    if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= HIGHEST_PORT:
+        raise LaunchError(f"PORT={port} is not a port", f"set PORT to a whole number from 1 to {HIGHEST_PORT}")
+    model = Path(os.path.expanduser(named))  # noqa: PTH111 - leaves a ~ alone where there is no home
+    wanted = "set MODEL_PATH to a checkpoint's directory, or to a hub's name such as Qwen/Qwen3-4B"
+    if not model.exists():
+        if named.startswith(("/", ".", "~")):
+            raise LaunchError(f"MODEL_PATH={named} does not exist", wanted)
+        return environ
+    if not model.is_dir() and model.suffix != ".gguf":
+        raise LaunchError(f"MODEL_PATH={named} is a file, not a directory", wanted)
+    return {**environ, "MODEL_PATH": str(model.resolve())}  # the working directory changes before the server starts
+
+
+def main() -> NoReturn:
+    """Check the environment, find and compose the bundle, print its hash, become the server."""
+    environ = check_environment(dict(os.environ))
     root = Path(__file__).resolve().parents[1]
     device = find_device(environ)
-    effective = read_effective(find_bundle(root, device, environ))
+    directory, why = find_bundle(root, device, environ)
+    effective = read_effective(directory, WAYS_OUT[why])
     argv, env = compose(effective, device, environ)
     provide_entry_point(platform_of(effective, device), env)
     print(f"loop: bundle {effective['bundle']} sha256 {effective['sha256']} on {device}", file=sys.stderr, flush=True)
@@ -190,5 +223,5 @@ if __name__ == "__main__":
     try:
         main()
     except LaunchError as problem:
-        print(f"launch_server.sh: {problem}", file=sys.stderr)
+        print(f"launch_server.sh: {problem}; {problem.way_out}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -18,13 +18,18 @@ from loop.bundles import Effective, Expect
 from loop.caveats import Caveat
 from loop.chain import append_link, chained_rounds, verify_chains
 from loop.compare import Comparison
+from loop.devices import Peaks
+from loop.environment import Environment
 from loop.errors import HardStop, InputError, UnfitError
-from loop.gates import GateResult
+from loop.gates import GateResult, Purpose
+from loop.heldback import Heldback
 from loop.host import Host, Revision, machine_name
 from loop.judge import Verdict
 from loop.record import Record, canonical_json, parse, sha256_of_file
 from loop.score import Score
 from loop.session import Session
+from loop.terms import Terms
+from loop.weights import Weights
 
 SCHEMA = "loop.round/1"
 # History of the round schema. A change that old readers cannot read raises the number and adds an upgrade.
@@ -43,6 +48,8 @@ class ModelRef(Record):
 
     path: str
     sha256: str
+    weights: Weights | None = None
+    """What bounds its speed; None where its files do not tell."""
 
 
 class EngineRef(Record):
@@ -67,7 +74,9 @@ class Round(Record):
     schema_: Literal["loop.round/1"] = Field(default="loop.round/1", alias="schema")
     id: str
     status: Literal["running", "closed"]
-    purpose: Literal["candidate", "calibration", "confirmation"] = "candidate"
+    purpose: Purpose = "candidate"
+    confirms: str | None = None
+    """The round whose win a confirmation measures afresh."""
     created_utc: str
     closed_utc: str | None = None
     argv: tuple[str, ...]
@@ -77,7 +86,11 @@ class Round(Record):
     """What must be equal for rounds to be comparable: host, model, suite, engine, client."""
     engine: EngineRef
     model: ModelRef
+    peaks: Peaks | None = None
+    """The device at its best; None where nobody knows it."""
     suite: SuiteRef
+    client: str
+    """The version of what the client measures."""
     protocol: str
     sigma_prior_pct: float
     hypothesis: str
@@ -85,9 +98,10 @@ class Round(Record):
     baseline: Effective
     candidate: Effective
     secret_sha256: str
-    """Commitment to the secret behind the salts."""
+    """Commitment to the secret behind salts and canaries."""
     secret_hex: str | None = None
     """Revealed when the round closes."""
+    heldback: Heldback | None = None
     sessions: tuple[Session, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     gates: tuple[GateResult, ...] = ()
@@ -101,14 +115,24 @@ class Round(Record):
     def _states_are_possible(self) -> Self:
         if self.status == "closed" and (self.verdict is None) == (self.failure is None):
             raise ValueError("a closed round has a verdict or a failure")
-        if self.status == "running" and (self.verdict or self.secret_hex or self.closed_utc):
-            raise ValueError("a running round has no verdict, no closing time, and keeps its secret")
+        told = self.secret_hex or (self.heldback and self.heldback.seed_hex)
+        if self.status == "running" and (self.verdict or told or self.closed_utc):
+            raise ValueError("a running round has no verdict, no closing time, and keeps its secrets")
         return self
 
     @property
+    def terms(self) -> Terms:
+        """What must be equal for another round to be comparable."""
+        environment = Environment(host=self.host, model_sha256=self.model.sha256, engine_version=self.engine.version)
+        return Terms(
+            environment=environment, suite_sha256=self.suite.sha256, engine=self.engine.name, client=self.client
+        )
+
+    @property
     def promotable(self) -> bool:
-        """Whether the verdict alone allows promotion."""
-        return self.verdict is not None and self.verdict.outcome == "improved" and not self.verdict.refused_by
+        """Whether the verdict alone allows promotion. A calibration that finds A better than A is noise."""
+        won = self.verdict is not None and self.verdict.outcome == "improved" and not self.verdict.refused_by
+        return won and self.purpose != "calibration"
 
 
 class Ledger:
@@ -121,7 +145,10 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the ledger: one round at a time on one machine. The kernel drops the lock when its holder dies."""
+        """Hold the ledger: one round at a time on one machine. The kernel drops the lock when its holder dies.
+
+        Raises UnfitError if it is held or cannot be written, HardStop if a stored round was changed.
+        """
         holder = self.root / ".lock-holder.json"
         lock = FileLock(self.root / ".lock")
         try:
@@ -137,6 +164,7 @@ class Ledger:
         try:
             write_atomically(holder, canonical_json({"pid": os.getpid(), "since_utc": now_utc()}))
             self._heal_chain()
+            self.verify()  # noise is learnt from the ledger: a round must not be judged by one that was edited
             yield
         finally:
             holder.unlink(missing_ok=True)

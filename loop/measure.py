@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from loop.client import ClientReport, Job
+from loop.client import Job
+from loop.client_report import ClientReport
 from loop.dialects import Request
 from loop.errors import InputError, LoopError
 from loop.record import Record, sha256_of_file
@@ -106,17 +107,23 @@ def run_step(
     directory: Path,
     root: Path,
     watcher: Watcher,
+    schedule_ns: tuple[int, ...] | None = None,
 ) -> Measurement:
-    """Send `requests` from the client process and keep what came back in `directory`, below the round's `root`."""
+    """Send `requests` from the client process and keep what came back in `directory`, below the round's `root`.
+
+    They are due at `schedule_ns`, nanoseconds from the start; without one, `concurrency` are in flight.
+    """
     expected_s = sum(request.max_new_tokens for request in requests) / TOKENS_PER_S_FLOOR / concurrency
+    last_due_s = max(schedule_ns or (0,)) / 1e9
     job = Job(
         host="127.0.0.1",
         port=port,
         dialect=dialect,
         concurrency=concurrency,
         idle_timeout_s=IDLE_TIMEOUT_S,
-        deadline_s=IDLE_TIMEOUT_S + expected_s,
+        deadline_s=IDLE_TIMEOUT_S + last_due_s + expected_s,
         requests=tuple(requests),
+        schedule_ns=schedule_ns,
     )
     directory.mkdir(parents=True, exist_ok=True)
     job_path = directory / f"{step.name}.job.json"

@@ -4,22 +4,20 @@ from pathlib import Path
 
 from loop import engines, launch, metrics, plugins
 from loop.bundles import EFFECTIVE_FILE, Bundle, Effective, Expect, check_target, flatten, read_effective
+from loop.canaries import num_canaries
 from loop.engines import Engine
+from loop.environment import Environment
 from loop.errors import InputError
+from loop.gates import Purpose
+from loop.heldback import heldback_counts
 from loop.host import Host, hash_model, read_host, refuse_occupied
 from loop.judge import load_gates
-from loop.record import Record, sha256_of
-from loop.schedule import SessionPlan, plan_sessions
+from loop.record import Record
+from loop.schedule import EXTENDS, SessionPlan, plan_sessions
 from loop.suites import LoadedSuite, load_suite
+from loop.terms import Terms
 from loop.traffic import check_requests, timed_requests
 from loop.workspace import Workspace
-
-CLIENT = "loop.client/1"
-"""Part of the fingerprint: rounds measured by different clients are not comparable."""
-
-START_S, STOP_S, SESSION_REST_S = 38.0, 3.0, 1.0
-"""Predictions before this workspace has measured anything, from SGLang with a tiny model on two cores."""
-TOKENS_PER_S_PER_STREAM = 120.0
 
 
 class Options(Record):
@@ -31,8 +29,13 @@ class Options(Record):
     """`shipped`, `original` or a bundle id."""
     engine: str | None = None
     protocol: str = "aba"
+    extend: bool = True
+    """Whether an undecided A/B/A goes on with one more B and A."""
     port: int | None = None
     """Where servers listen; None lets every session choose a free port."""
+    purpose: Purpose = "candidate"
+    confirms: str | None = None
+    """The round that a confirmation measures afresh."""
 
 
 class Plan(Record):
@@ -49,43 +52,39 @@ class Plan(Record):
     baseline: Effective
     candidate: Effective
     protocol: str
+    extend: bool
+    purpose: Purpose
+    confirms: str | None
     sessions: tuple[SessionPlan, ...]
+    """At least these: an undecided A/B/A goes on with one more B and A."""
     port: int | None
 
     @property
-    def fingerprint(self) -> str:
+    def terms(self) -> Terms:
         """What must be equal for two rounds to be comparable."""
-        return sha256_of(
-            {
-                "host": self.host.fingerprint(),
-                "model": self.model_sha256,
-                "suite": self.suite.sha256,
-                "engine": [self.engine.name, self.engine_version],
-                "client": CLIENT,
-            }
+        return Terms(
+            environment=Environment(host=self.host, model_sha256=self.model_sha256, engine_version=self.engine_version),
+            suite_sha256=self.suite.sha256,
+            engine=self.engine.name,
         )
 
     @property
+    def fingerprint(self) -> str:
+        """Of its terms."""
+        return self.terms.fingerprint
+
+    @property
     def num_requests(self) -> int:
-        """Requests of all steps of all sessions, warm-up apart."""
+        """Requests of all steps of all sessions with canaries and held-back prompts, warm-up apart."""
+        held = sum(heldback_counts(self.suite.check).values()) if self.purpose == "confirmation" else 0
         sizes = {workload: len(prompts) for workload, prompts in self.suite.traffic.items()}
         return sum(
-            len(self.suite.check) if step.workload is None else sizes[step.workload]
+            len(self.suite.check) + held
+            if step.workload is None
+            else sizes[step.workload] + num_canaries(sizes[step.workload], len(session.canaries))
             for session in self.sessions
             for step in session.steps
         )
-
-    def predicted_s(self) -> float:
-        """How long the round will take, roughly: three warm-up blocks and every step at a modest token rate."""
-        check = sum(prompt.max_new_tokens for prompt in self.suite.check) / TOKENS_PER_S_PER_STREAM
-        block = sum(p.max_new_tokens for prompts in self.suite.traffic.values() for p in prompts)
-        timed = sum(
-            sum(p.max_new_tokens for p in self.suite.traffic[w.id]) * w.passes / w.concurrency
-            for w in self.suite.suite.workload
-        )
-        widest = max(workload.concurrency for workload in self.suite.suite.workload)
-        traffic = check + (3 * block / widest + timed) / TOKENS_PER_S_PER_STREAM
-        return len(self.sessions) * (START_S + STOP_S + SESSION_REST_S + traffic)
 
 
 def load_engine(workspace: Workspace, name: str | None) -> Engine:
@@ -161,6 +160,9 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
         baseline=baseline,
         candidate=candidate,
         protocol=options.protocol,
+        extend=options.extend and options.protocol in EXTENDS and options.purpose != "calibration",
+        purpose=options.purpose,
+        confirms=options.confirms,
         sessions=sessions,
         port=options.port,
     )

@@ -69,7 +69,7 @@ def read_toml(path: Path, kind: type[RecordT], error: type[InputError]) -> Recor
     except FileNotFoundError:
         raise error(f"{path} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise error(f"{path} is not valid TOML: {problem}", next=f"mend {path} and run `loop validate` again") from None
+        raise error(f"{path} is not valid TOML: {problem}", next="mend the file, then repeat the command") from None
     return parse(document, kind, error, where=str(path))
 
 

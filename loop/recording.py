@@ -16,10 +16,11 @@ from loop.session import Session
 class Recording:
     """A context manager around a running round. Leaving it closes the round, also on an exception."""
 
-    def __init__(self, ledger: Ledger, round_: Round, secret_hex: str) -> None:
+    def __init__(self, ledger: Ledger, round_: Round, secret_hex: str, heldback_hex: str | None = None) -> None:
         self.ledger = ledger
         self.round = round_
         self.secret_hex = secret_hex
+        self.heldback_hex = heldback_hex
         self._started = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -40,6 +41,7 @@ class Recording:
             status="closed",
             closed_utc=now_utc(),
             secret_hex=self.secret_hex,
+            heldback=self.round.heldback and self.round.heldback.model_copy(update={"seed_hex": self.heldback_hex}),
             failure=failure,
             verdict=None if failure else self.round.verdict,
             wall_s=round(time.monotonic() - self._started, 1),

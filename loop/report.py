@@ -1,5 +1,6 @@
 """A round as Markdown, and the ledger summed up."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,14 @@ from loop.bundles import differences
 from loop.compare import Comparison
 from loop.ledger import Round, write_atomically
 from loop.record import Record
+from loop.wording import count
 
 PHASES = ("launch", "warmup", "check", "timed", "stop", "overhead")
+CONDITIONS: dict[str, str] = {
+    "environment": ", once that is mended",
+    "internal": "; if it fails again, that is a bug of `loop`",
+}
+"""Kind of failure → what to say after the command that tries the round again."""
 
 
 class Best(Record):
@@ -21,6 +28,8 @@ class Best(Record):
     round: str
     bundle: str
     speedup: float
+    confirmed: bool
+    """Whether this is a confirmation's number; a first win looks better than it is."""
 
 
 class Summary(Record):
@@ -36,7 +45,7 @@ class Summary(Record):
 
 
 def write_report(reports: Path, round_: Round) -> Path:
-    """`reports/<round>.md`; returns its path."""
+    """`reports/<round>-<bundle>.md`; returns its path."""
     path = report_path(reports, round_)
     write_atomically(path, render_round(round_).encode())
     return path
@@ -48,7 +57,7 @@ def report_path(reports: Path, round_: Round) -> Path:
 
 
 def render_round(round_: Round) -> str:
-    """A closed round as Markdown."""
+    """A round as Markdown: its verdict, or its failure with the sessions it has and the next command."""
     loader = PackageLoader("loop")
     environment = Environment(loader=loader, autoescape=False, undefined=StrictUndefined)  # noqa: S701 - Markdown
     return environment.get_template("round.md.j2").render(
@@ -56,20 +65,28 @@ def render_round(round_: Round) -> str:
         changes=differences(round_.baseline.content, round_.candidate.content),
         arm=_arm_value,
         phases=PHASES,
+        again=_again(round_),
+        count=count,
     )
 
 
 def summarize(rounds: Sequence[Round]) -> Summary:
-    """Counts by verdict and reason, and the best of each class."""
+    """Counts by verdict and reason, and the best of each class; a win's confirmation takes its place.
+
+    Calibrations are no attempts.
+    """
     outcomes = Counter(r.verdict.outcome if r.verdict else "none" for r in rounds)
     failures: Counter[str] = Counter()
     best: dict[str, Best] = {}
+    superseded = {r.confirms for r in rounds if r.confirms and r.verdict and r.verdict.outcome != "invalid"}
     for round_ in rounds:
+        if round_.purpose == "calibration":
+            continue
         if round_.failure:
             failures[round_.failure.kind] += 1
         elif round_.verdict and round_.verdict.outcome != "improved":
             failures[round_.verdict.reason] += 1
-        if not round_.promotable:
+        if not round_.promotable or round_.id in superseded:
             continue
         for comparison in round_.comparisons:
             held = best.get(comparison.scope)
@@ -79,6 +96,7 @@ def summarize(rounds: Sequence[Round]) -> Summary:
                     round=round_.id,
                     bundle=round_.candidate.bundle,
                     speedup=comparison.speedup,
+                    confirmed=round_.confirms is not None,
                 )
     return Summary(
         num_rounds=len(rounds),
@@ -86,6 +104,12 @@ def summarize(rounds: Sequence[Round]) -> Summary:
         failures=dict(failures.most_common()),
         best=tuple(best[scope] for scope in sorted(best)),
     )
+
+
+def _again(round_: Round) -> str:
+    """What to type to try a failed round once more, and when."""
+    command = shlex.join(["loop", *(round_.argv or ("run", round_.candidate.bundle))])
+    return f"`{command}`{CONDITIONS.get(round_.failure.kind, '') if round_.failure else ''}"
 
 
 def _arm_value(comparison: Comparison, arm: str) -> str:

@@ -6,6 +6,7 @@ import signal
 import ssl
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,8 +14,10 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from loop import orphans
 from loop.engines import Engine
 from loop.errors import ServerError
+from loop.heldback import ROOT
 from loop.host import MARK, end_processes, marked_processes, port_open, refuse_occupied
 from loop.record import Record
 from loop.watch import Watcher
@@ -23,6 +26,8 @@ STOP_GRACE_S = 30.0
 """SGLang stops within a second of SIGINT when idle; what needs longer is hanging."""
 POLL_S = 0.05
 TAIL_LINES = 50
+ANSWERED = ("length_mismatch", "prompt_mismatch")
+"""Failures of a server that is alive and answers wrongly: who does so is for the gates to refuse."""
 
 
 class Exit(Record):
@@ -36,11 +41,25 @@ class Exit(Record):
     survivors: tuple[str, ...]
     """Processes that outlived it, detached from its group; they were killed."""
     port_closed: bool
+    died: bool = False
+    """It had ended before it was asked to."""
+
+    @property
+    def left_something(self) -> bool:
+        """A process or an open port was in the next session's way."""
+        return bool(self.survivors) or not self.port_closed
 
     @property
     def clean(self) -> bool:
-        """Nothing was left behind."""
-        return self.port_closed and not self.survivors
+        """It ended when it was asked to and left nothing behind."""
+        return not (self.died or self.killed or self.left_something)
+
+    @property
+    def how(self) -> str:
+        """`clean`, `killed`, `died with exit code 1`, `died of SIGSEGV`; and whether it left something."""
+        ended = _death(self.returncode) if self.died else "killed" if self.killed else ""
+        left = "left something" if self.left_something else ""
+        return ", ".join(filter(None, (ended, left))) or "clean"
 
 
 class Server:
@@ -55,7 +74,7 @@ class Server:
         self.exit: Exit | None = None
         self._mark = mark
         self._environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != ROOT},
             "PORT": str(port),
             "HOST": "127.0.0.1",
             "MODEL_PATH": str(model),
@@ -66,9 +85,12 @@ class Server:
         }
         self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None
+        self._before: frozenset[int] = frozenset()
 
     def __enter__(self) -> Self:
         refuse_occupied(self.port)
+        orphans.adopt()
+        self._before = orphans.descendants()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -108,6 +130,18 @@ class Server:
         document: dict[str, Any] = info.json()
         return document
 
+    def read_info(self) -> dict[str, Any]:
+        """What it says of itself now, between two steps; raises ServerError if it does not answer."""
+        with self._control() as http:
+            try:
+                answer = http.get(self.engine.info_path)
+                answer.raise_for_status()
+                document: dict[str, Any] = answer.json()
+            except (httpx.HTTPError, ValueError) as problem:
+                self._refuse_dead("traffic")
+                raise self._error(f"did not answer {self.engine.info_path}: {problem}", "traffic") from None
+        return document
+
     def flush(self) -> None:
         """Empty the prefix cache; raises ServerError unless the server confirms it (it refuses while busy)."""
         with self._control() as http:
@@ -117,19 +151,29 @@ class Server:
                 self._refuse_dead("traffic")
                 raise self._error(f"did not answer {self.engine.flush_path}: {problem}", "traffic") from None
         if answer.status_code != 200:
-            raise self._error(f"refused to flush its cache: HTTP {answer.status_code} {answer.text[:200]}", "traffic")
+            raise self._error(f"refused to flush its cache: HTTP {answer.status_code} {answer.text[:200]}", "flush")
 
     def refuse_dead(self) -> None:
         """Raise ServerError if the server is no longer running."""
         self._refuse_dead("traffic")
 
+    def refuse_silent(self, num_requests: int, failures: Mapping[str, int]) -> None:
+        """Raise ServerError if it is dead, or answered none of these requests; `failures` counts them by kind."""
+        self.refuse_dead()
+        unanswered = {kind: count for kind, count in failures.items() if kind not in ANSWERED}
+        if sum(unanswered.values()) < num_requests:
+            return
+        kind, count = max(unanswered.items(), key=lambda item: item[1])
+        raise self._error(f"answered none of {num_requests} requests: {count} failed with {kind}", "traffic")
+
     def stop(self) -> Exit:
-        """SIGINT, then the group, then whatever still carries its mark; proves the port closed."""
+        """SIGINT, then the group, then whatever carries its mark or was left to us; proves the port closed."""
         process = self._process
         assert process is not None
         started = time.monotonic()
         killed = False
-        if process.poll() is None:
+        died = process.poll() is not None
+        if not died:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)
             try:
@@ -142,13 +186,15 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
         survivors = self._survivors(process.pid)
+        described = tuple(map(_describe, survivors))
         end_processes(survivors, grace_s=10)
         self.exit = Exit(
             returncode=process.poll(),
             stop_s=time.monotonic() - started,
             killed=killed,
-            survivors=tuple(_describe(survivor) for survivor in survivors),
+            survivors=described,
             port_closed=not port_open(self.port),
+            died=died,
         )
         return self.exit
 
@@ -163,10 +209,11 @@ class Server:
         return "\n".join(lines[-num_lines:])
 
     def _survivors(self, group: int) -> list[psutil.Process]:
-        """Marked processes outside the group that was just killed, after a moment for the kernel to reap it."""
+        """What is left of it outside the group that was just killed, after a moment for the kernel to reap that."""
         deadline = time.monotonic() + 2
         while True:
-            alive = list(marked_processes(self._mark))
+            left = [*marked_processes(self._mark), *orphans.strays(self._before)]
+            alive = list({process.pid: process for process in left}.values())
             if not alive or time.monotonic() > deadline:
                 return [process for process in alive if process.pid != group]
             if all(_session_of(process) != group for process in alive):
@@ -205,6 +252,16 @@ class Server:
         # Loopback speaks no TLS; loading the certificate store would cost every call 60 ms.
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return httpx.Client(base_url=self.url, timeout=60, trust_env=False, verify=bare)
+
+
+def _death(returncode: int | None) -> str:
+    """How a process ended that nobody asked to."""
+    if returncode is None or returncode >= 0:
+        return f"died with exit code {returncode}"
+    try:
+        return f"died of {signal.Signals(-returncode).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"died of signal {-returncode}"
 
 
 def _session_of(process: psutil.Process) -> int | None:

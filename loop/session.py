@@ -1,18 +1,23 @@
 """A session: one server lifetime of one arm, from launch to closed port, with everything measured in it."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from loop import prompts
+from loop.arrivals import schedule_ns
 from loop.bundles import Effective
+from loop.canaries import insert_canaries
+from loop.conditions import Conditions, Observer
+from loop.dialects import Request
 from loop.engines import Engine
+from loop.environment import Environment, read_environment
 from loop.errors import ServerError
 from loop.host import free_port
 from loop.measure import Artifact, ClientProcess, Measurement, keep, run_step
+from loop.phases import Phases
 from loop.prompts import Prompt
 from loop.record import Record
 from loop.schedule import Arm, SessionPlan, Step
@@ -23,10 +28,10 @@ from loop.watch import Watcher
 
 
 class Crash(Record):
-    """A server that did not start, died under load, or refused to do its part."""
+    """A server that did not start, died or fell silent under load, or refused to do its part."""
 
     stage: str
-    """`start` or `traffic`."""
+    """`start`, `traffic`, or `flush` for a refused one."""
     message: str
     log_tail: str
 
@@ -50,6 +55,12 @@ class Session(Record):
     crash: Crash | None
     exit: Exit
     log: Artifact
+    environment: Environment | None = None
+    """What was here before its server started; a difference from the round's own makes the round invalid."""
+    conditions: Conditions | None = None
+    """What the machine was like meanwhile, and who else used it."""
+    accept_length: float | None = None
+    """Tokens per step of speculative decoding, as the server counted them over all of it; None if it said nothing."""
 
     def measured(self, kind: str, workload: str | None = None) -> tuple[Measurement, ...]:
         """Its measurements of one kind, of one workload if given."""
@@ -73,6 +84,8 @@ class Bench(Record):
     round_id: str
     port: int | None = None
     """Where servers listen; None lets every session choose a free port."""
+    heldback: tuple[Prompt, ...] = ()
+    """Correctness prompts beside the suite's, of a confirmation."""
 
 
 def run_session(
@@ -87,8 +100,11 @@ def run_session(
 
     `go_on` is asked after the correctness step, with the session so far; if it says no, the timed steps are skipped.
     """
-    clock = _Phases()
+    clock = Phases()
     directory = bench.raw / plan.label
+    environment = read_environment(bench.engine, bench.model)
+    mark = f"{bench.round_id}/{plan.label}"
+    observer = Observer(mark, {**os.environ, **effective.content.env})
     bundle = bench.raw / f"bundle-{plan.arm}"
     effective.write(bundle)
     server = Server(
@@ -97,7 +113,7 @@ def run_session(
         bundle=bundle,
         model=bench.model,
         port=bench.port or free_port(),
-        mark=f"{bench.round_id}/{plan.label}",
+        mark=mark,
         log=directory / "server.log",
     )
     started_utc = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -105,6 +121,7 @@ def run_session(
     rates: list[float] = []
     measurements: list[Measurement] = []
     crash: Crash | None = None
+    accept_length: float | None = None
 
     def seen() -> Session:
         return Session(
@@ -120,9 +137,12 @@ def run_session(
             crash=crash,
             exit=server.exit or Exit(returncode=None, stop_s=0, killed=False, survivors=(), port_closed=False),
             log=keep(server.log, bench.raw),
+            environment=environment,
+            conditions=observer.conditions,
+            accept_length=accept_length,
         )
 
-    with ClientProcess(directory / "client.log") as client, server:
+    with observer, ClientProcess(directory / "client.log") as client, server:
         try:
             with clock.phase("launch"):
                 watcher.phase("starting the server")
@@ -136,13 +156,16 @@ def run_session(
                     if not go_on(seen()):
                         watcher.note(f"{plan.label}: timed steps skipped")
                         break
+                    observer.start()
                 server.flush()
                 with clock.phase(step.kind):
-                    measurements.append(_run(step, server, client, bench, directory, watcher))
+                    measurements.append(_run(step, plan, server, client, bench, directory, watcher))
                 server.refuse_dead()
+            accept_length = bench.engine.accept_length(server.read_info())
         except ServerError as problem:
             crash = Crash(stage=problem.stage, message=problem.what, log_tail=problem.log_tail)
             watcher.note(f"{plan.label}: {problem.what}")
+        observer.stop()
         watcher.phase("stopping the server")
         with clock.phase("stop"):
             server.stop()
@@ -150,32 +173,54 @@ def run_session(
 
 
 def _run(
-    step: Step, server: Server, client: ClientProcess, bench: Bench, directory: Path, watcher: Watcher
+    step: Step,
+    plan: SessionPlan,
+    server: Server,
+    client: ClientProcess,
+    bench: Bench,
+    directory: Path,
+    watcher: Watcher,
 ) -> Measurement:
     """One step of the plan."""
+    schedule = None
     if step.workload is None:
-        requests, concurrency = check_requests(bench.model, bench.suite.check), 1
+        visible = check_requests(bench.model, bench.suite.check)
+        requests, concurrency = visible + check_requests(bench.model, bench.heldback, name="heldback"), 1
     else:
-        workload = bench.suite.workload(step.workload)
-        requests = timed_requests(
-            bench.model,
-            bench.suite.traffic[step.workload],
-            secret=bytes.fromhex(bench.secret_hex),
-            workload=step.workload,
-            pass_index=step.pass_index,
-        )
+        workload, texts = bench.suite.workload(step.workload), bench.suite.traffic[step.workload]
+        secret = bytes.fromhex(bench.secret_hex)
+        place: dict[str, Any] = {"secret": secret, "workload": workload.id, "pass_index": step.pass_index}
+        requests = timed_requests(bench.model, texts, **place)
+        requests = insert_canaries(bench.model, requests, texts, owners=plan.canaries, **place)
         concurrency = len(requests) if workload.kind == "offline" else workload.concurrency
+        schedule = schedule_ns(workload, step.pass_index, len(requests))
     watcher.phase(step.name, len(requests))
+    return _send(step, requests, concurrency, server, client, bench, directory, watcher, schedule)
+
+
+def _send(
+    step: Step,
+    requests: Sequence[Request],
+    concurrency: int,
+    server: Server,
+    client: ClientProcess,
+    bench: Bench,
+    directory: Path,
+    watcher: Watcher,
+    schedule: tuple[int, ...] | None = None,
+) -> Measurement:
+    """These requests to the session's server; on a schedule, if there is one."""
     return run_step(
         step,
         requests,
         client=client,
         concurrency=concurrency,
         port=server.port,
-        dialect=bench.engine.dialect,
+        dialect=bench.suite.suite.dialect or bench.engine.dialect,
         directory=directory,
         root=bench.raw,
         watcher=watcher,
+        schedule_ns=schedule,
     )
 
 
@@ -185,6 +230,7 @@ def _warm_up(
     """Blocks of every shape at full concurrency, with prompts of their own, until three agree or the cap is reached.
 
     Source: three consecutive blocks within 2 % (`[warmup]` of the suite); fewer warm-ups than streams leave a bias.
+    Raises ServerError as soon as nothing that was sent is answered.
     """
     settings = bench.suite.suite.warmup
     concurrency = max(workload.concurrency for workload in bench.suite.suite.workload)
@@ -194,23 +240,28 @@ def _warm_up(
         requests = timed_requests(
             bench.model, texts, secret=bytes.fromhex(bench.secret_hex), workload="warmup", pass_index=block
         )
-        step = Step(kind="timed", workload="warmup", pass_index=block)
         watcher.phase(f"warm-up {block + 1}", len(requests))
-        measurement = run_step(
-            step,
-            requests,
-            client=client,
-            concurrency=concurrency,
-            port=server.port,
-            dialect=bench.engine.dialect,
-            directory=directory / "warmup",
-            root=bench.raw,
-            watcher=watcher,
-        )
-        server.refuse_dead()
-        rates.append(measurement.num_tokens / measurement.client.wall_s)
+        num_tokens, wall_s = 0, 0.0
+        for step, wave in _waves(block, requests, concurrency):
+            seen = _send(step, wave, concurrency, server, client, bench, directory / "warmup", watcher)
+            server.refuse_silent(seen.num_requests, seen.failures)
+            num_tokens += seen.num_tokens
+            wall_s += seen.client.wall_s
+        rates.append(num_tokens / wall_s)
         if _settled(rates, bench):
             return
+
+
+def _waves(block: int, requests: Sequence[Request], concurrency: int) -> list[tuple[Step, Sequence[Request]]]:
+    """A block is sent as a whole, but the first one after a wave of one request per stream.
+
+    A server that answers nothing costs one idle timeout then, not one for every request that a stream sends.
+    """
+    whole = Step(kind="timed", workload="warmup", pass_index=block)
+    if block > 0:
+        return [(whole, requests)]
+    first = Step(kind="timed", workload="first_wave")
+    return [(step, wave) for step, wave in ((first, requests[:concurrency]), (whole, requests[concurrency:])) if wave]
 
 
 def _warm_up_shapes(bench: Bench) -> list[Prompt]:
@@ -226,24 +277,3 @@ def _warm_up_shapes(bench: Bench) -> list[Prompt]:
 def _settled(rates: list[float], bench: Bench) -> bool:
     last = rates[-3:]
     return len(last) == 3 and max(last) <= min(last) * (1 + bench.suite.suite.warmup.agree_pct / 100)
-
-
-class _Phases:
-    """Seconds by phase, and what is left over: the cost of orchestration."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._spent: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self._spent[name] = self._spent.get(name, 0.0) + time.monotonic() - started
-
-    def finished(self) -> dict[str, float]:
-        total = time.monotonic() - self._started
-        spent = {name: round(seconds, 3) for name, seconds in self._spent.items()}
-        return {**spent, "overhead": round(total - sum(self._spent.values()), 3)}

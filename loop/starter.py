@@ -68,7 +68,7 @@ def _make_workspace(directory: Path) -> Iterator[str]:
     document["device"] = {"cpu": {"sigma_prior_pct": 4.0}}
     (directory / MARKER).write_text(tomlkit.dumps(document))
     yield f"workspace {directory.resolve()}"
-    yield "next: set [model] path in loop.toml, or `loop init --synthetic tiny`; then `loop plan noop`"
+    yield "next: `loop init --synthetic tiny` makes a small model, or set [model] path in loop.toml to one you have"
 
 
 def _make_checkpoint(directory: Path, synthetic: str, seed: int, model_dir: Path | None) -> Iterator[str]:
@@ -78,10 +78,12 @@ def _make_checkpoint(directory: Path, synthetic: str, seed: int, model_dir: Path
     target = model_dir or directory / "models" / (name or "synthetic")
     if (target / "config.json").exists():
         yield f"model {target} is there already"
-        return
-    generate(target, geometry=synthetic, seed=seed)
-    total = sum(path.stat().st_size for path in target.iterdir())
-    yield f"model {target}, {total / 1e6:.1f} MB, seed {seed}"
+    else:
+        generate(target, geometry=synthetic, seed=seed)
+        total = sum(path.stat().st_size for path in target.iterdir())
+        yield f"model {target}, {total / 1e6:.1f} MB, seed {seed}"
+    if find_workspace(directory).settings.model.path is None:
+        yield f"next: `loop plan noop --model {target}`, or name it for good: [model] path in {directory / MARKER}"
 
 
 def _source() -> Path:

@@ -5,7 +5,7 @@ whole, because a UTF-8 character may straddle two network reads and U+2028 is no
 Source: WHATWG HTML, section 9.2.6 (event stream interpretation).
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 MAX_EVENT_BYTES = 64 << 20
 """A server that never ends an event is broken, not slow."""
@@ -22,8 +22,20 @@ class EventStream:
         self._pending = b""
         self._after_cr = False
 
-    def feed(self, read: bytes) -> Iterator[bytes]:
+    def feed(self, read: bytes) -> Sequence[bytes]:
         """The `data` of every event that `read` completes, without comments and other fields. May be empty bytes."""
+        if (
+            read.startswith(b"data: ")
+            and read.find(b"\n") == len(read) - 2
+            and read.endswith(b"\n")
+            and not self._pending
+            and b"\r" not in read
+        ):
+            self._after_cr = False
+            return (read[6:-2],)  # one event and nothing else, as nearly always
+        return self._feed(read)
+
+    def _feed(self, read: bytes) -> Sequence[bytes]:
         if self._after_cr and read.startswith(b"\n"):
             read = read[1:]  # the second half of a CRLF whose first half ended a line already
         if read:
@@ -33,10 +45,7 @@ class EventStream:
         *events, self._pending = (self._pending + read).split(b"\n\n")
         if len(self._pending) > MAX_EVENT_BYTES:
             raise EventTooLarge(f"{len(self._pending)} bytes without the end of an event")
-        for event in events:
-            data = _data_of(event)
-            if data is not None:
-                yield data
+        return [data for event in events if (data := _data_of(event)) is not None]
 
     @property
     def unfinished(self) -> bool:

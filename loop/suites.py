@@ -13,8 +13,13 @@ from loop.prompts import Prompt
 from loop.record import Record, read_toml, sha256_of, sha256_of_file
 
 SUITE_FILE = "suite.toml"
-Kind = Literal["sequential", "concurrent", "offline"]
-OBJECTIVES: Mapping[str, str] = {"sequential": "e2e", "concurrent": "makespan", "offline": "throughput"}
+Kind = Literal["sequential", "concurrent", "offline", "open_loop"]
+OBJECTIVES: Mapping[str, str] = {
+    "sequential": "e2e",
+    "concurrent": "makespan",
+    "offline": "throughput",
+    "open_loop": "goodput",
+}
 """What counts as better for each kind of traffic, by metric plugin."""
 
 
@@ -25,16 +30,41 @@ class PromptFile(Record):
     sha256: str
 
 
+class Slo(Record):
+    """What one user may expect of one request; what is left out is not asked for."""
+
+    ttft_ms: Annotated[float, Field(gt=0)] | None = None
+    """To the first token, from when the request was due."""
+    tpot_ms: Annotated[float, Field(gt=0)] | None = None
+    """Per output token after the first read."""
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> "Slo":
+        if self.ttft_ms is None and self.tpot_ms is None:
+            raise ValueError("an SLO bounds ttft_ms, tpot_ms or both")
+        return self
+
+
 class Workload(Record):
     """`[[workload]]`: the requests of one traffic shape and how they are sent."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     kind: Kind
-    """`sequential`: one at a time. `concurrent`: exactly `concurrency` in flight. `offline`: all at once."""
+    """`sequential`: one at a time. `concurrent`: exactly `concurrency` in flight. `offline`: all at once. `open_loop`:
+    at `rate_per_s`, whatever became of the requests before."""
     concurrency: Annotated[int, Field(ge=1)] = 1
+    """For `open_loop`, how many to expect in flight: so many warm up together and have their connections beforehand."""
     passes: Annotated[int, Field(ge=1)] = 3
     """Timed passes in each session, every one with other salts."""
     prompts: PromptFile
+    rate_per_s: Annotated[float, Field(gt=0)] | None = None
+    """`open_loop`: requests per second."""
+    arrival: Literal["constant", "poisson"] | None = None
+    """`open_loop`: `constant` (if left out), or `poisson`: drawn from `seed`, and stretched to exactly `rate_per_s`."""
+    seed: Annotated[int, Field(ge=0)] | None = None
+    """`open_loop`: of the arrivals; every pass has its own, the same in every session. 0 if left out."""
+    slo: Slo | None = None
+    """`open_loop`: which requests count as good."""
 
     @model_validator(mode="after")
     def _concurrency_fits(self) -> "Workload":
@@ -42,10 +72,26 @@ class Workload(Record):
             raise ValueError("a sequential workload has concurrency 1")
         return self
 
+    @model_validator(mode="after")
+    def _open_loop_is_complete(self) -> "Workload":
+        if self.kind == "open_loop":
+            if self.rate_per_s is None or self.slo is None:
+                raise ValueError("an open_loop workload needs rate_per_s and slo")
+            return self
+        unused = [name for name in ("rate_per_s", "arrival", "seed", "slo") if getattr(self, name) is not None]
+        if unused:
+            raise ValueError(f"only an open_loop workload has {', '.join(unused)}")
+        return self
+
     @property
     def objective(self) -> str:
         """The metric that is judged."""
         return OBJECTIVES[self.kind]
+
+    @property
+    def objective_settings(self) -> dict[str, float]:
+        """The settings of that metric."""
+        return {} if self.slo is None else self.slo.model_dump(exclude_none=True)
 
     @property
     def score_class(self) -> str:
@@ -69,6 +115,8 @@ class Suite(Record):
 
     schema_: Literal["loop.suite/1"] = Field(alias="schema")
     title: str
+    dialect: Literal["generate", "completions", "chat"] | None = None
+    """How all traffic speaks to the server; left out, as its engine prefers (SGLang: `generate`)."""
     warmup: Warmup = Warmup()
     check: PromptFile
     """Correctness prompts, sent one at a time at temperature 0."""
@@ -84,8 +132,11 @@ class Suite(Record):
         return self
 
     def digest(self) -> str:
-        """The suite's identity. The title is not part of it; every stored prompt is, through its hash."""
-        return sha256_of({name: value for name, value in self.document().items() if name != "title"})
+        """The suite's identity. The title is not part of it; every stored prompt is, through its hash.
+
+        Nor is what it leaves out: a setting that is added to `loop` changes no suite that does not use it.
+        """
+        return sha256_of(self.model_dump(mode="json", exclude={"title"}, exclude_none=True))
 
 
 class LoadedSuite(Record):
@@ -140,7 +191,10 @@ def load_measured_suite(workloads: Path, suite_id: str, sha256: str) -> LoadedSu
 def _read_prompts(directory: Path, stored: PromptFile) -> tuple[Prompt, ...]:
     path = directory / stored.file
     if not path.is_file():
-        raise SuiteError(f"{path} is missing", next="`python -m loop.prompts` writes the stored prompts again")
+        raise SuiteError(
+            f"{path} is missing",
+            next="restore it from git; `python -m loop.prompts` writes the prompts of smoke and quadrants again",
+        )
     found = sha256_of_file(path)
     if found != stored.sha256:
         raise SuiteError(

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from loop.dialects import Request
 from loop.errors import SuiteError
 from loop.prompts import Prompt
+from loop.wording import count
 
 SALT_WORDS = (
     "amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "haven",
@@ -39,9 +40,9 @@ def salt(secret: bytes, workload: str, pass_index: int, index: int) -> str:
     return " ".join(SALT_WORDS[int(nibble, 16)] for nibble in digest[:8]) + "\n"
 
 
-def check_requests(model: Path, prompts: Sequence[Prompt]) -> tuple[Request, ...]:
-    """Correctness requests: unsalted, free to stop at the model's end token."""
-    return _build(model, prompts, ["" for _ in prompts], prefix="check", ignore_eos=False)
+def check_requests(model: Path, prompts: Sequence[Prompt], *, name: str = "check") -> tuple[Request, ...]:
+    """Correctness requests: unsalted, free to stop at the model's end token. `name` begins their ids."""
+    return _build(model, prompts, ["" for _ in prompts], prefix=name, ignore_eos=False)
 
 
 def timed_requests(
@@ -63,14 +64,18 @@ def context_length(model: Path) -> int | None:
 def _build(
     model: Path, prompts: Sequence[Prompt], salts: Sequence[str], *, prefix: str, ignore_eos: bool
 ) -> tuple[Request, ...]:
-    """Requests in order; raises SuiteError for a prompt that is too short to cut or too long for the model."""
-    encodings = load_tokenizer(model).encode_batch_fast([s + p.text for s, p in zip(salts, prompts, strict=True)])
+    """Requests in order; raises SuiteError for a prompt that is too short to cut or too long for the model.
+
+    Every request has its prompt as text too: for a cut one, the characters that its tokens cover.
+    """
+    texts = [salt_ + prompt.text for salt_, prompt in zip(salts, prompts, strict=True)]
+    encodings = load_tokenizer(model).encode_batch(texts)
     limit = context_length(model)
     requests = []
-    for index, (prompt, encoding) in enumerate(zip(prompts, encodings, strict=True)):
+    for index, (prompt, text, encoding) in enumerate(zip(prompts, texts, encodings, strict=True)):
         ids = encoding.ids if prompt.input_tokens is None else encoding.ids[: prompt.input_tokens]
         if prompt.input_tokens is not None and len(ids) < prompt.input_tokens:
-            raise SuiteError(f"prompt {prompt.id} has {len(ids)} tokens, {prompt.input_tokens} are asked for")
+            raise SuiteError(f"prompt {prompt.id} has {count(len(ids), 'token')}, {prompt.input_tokens} are asked for")
         if limit is not None and len(ids) + prompt.max_new_tokens >= limit:
             raise SuiteError(
                 f"prompt {prompt.id} needs {len(ids)} + {prompt.max_new_tokens} tokens; {model} holds {limit}",
@@ -80,6 +85,7 @@ def _build(
             Request(
                 rid=f"{prefix}-{index:03d}",
                 input_ids=tuple(ids),
+                text=text if prompt.input_tokens is None else text[: encoding.offsets[prompt.input_tokens - 1][1]],
                 max_new_tokens=prompt.max_new_tokens,
                 ignore_eos=ignore_eos,
             )

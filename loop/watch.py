@@ -4,8 +4,8 @@
 class Watcher:
     """Hears of every step; the base class says nothing, for scripts and tests."""
 
-    def session(self, label: str, bundle: str, index: int, total: int) -> None:
-        """Session `label` of `bundle` begins; it is number `index` (from 1) of `total`."""
+    def session(self, label: str, bundle: str) -> None:
+        """Session `label` of `bundle` begins."""
 
     def phase(self, name: str, num_requests: int = 0) -> None:
         """The session goes on to `name`, which sends `num_requests` requests or none."""

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from loop import launch
 from loop.errors import InputError
@@ -39,6 +39,16 @@ class DeviceSettings(Record):
     """The bundle that is served and compared against while nothing is shipped."""
     sigma_prior_pct: float = 1.0
     """Session-to-session noise believed before any A/A history exists (standard deviation)."""
+    memory_bandwidth_gb_per_s: PositiveFloat | None = None
+    """At best; where it is left out, as `loop/devices.toml` has it. This and the next bound what can be believed."""
+    bf16_tflops: PositiveFloat | None = None
+    """Dense, at 16 bits."""
+    fp8_tflops: PositiveFloat | None = None
+    """Dense, at 8 bits."""
+    fp4_tflops: PositiveFloat | None = None
+    """Dense, at 4 bits."""
+    memory_gb: PositiveFloat | None = None
+    """10⁹ bytes."""
 
 
 class Settings(Record):
@@ -99,7 +109,7 @@ class Workspace(Record):
         if not chosen:
             raise InputError(
                 f"no model: neither --model, MODEL_PATH nor [model] path in {self.root / MARKER} names one",
-                next="`loop init --synthetic tiny` makes a small one, or pass --model DIR",
+                next="pass --model DIR or set [model] path; `loop init --synthetic tiny` makes a small one",
             )
         path = Path(chosen).expanduser()
         if not override and not path.is_absolute():
@@ -107,7 +117,7 @@ class Workspace(Record):
         if not (path / "config.json").is_file():
             raise InputError(
                 f"{path} is not a model directory: it has no config.json",
-                next="pass --model DIR, or make a small one with `loop init --synthetic tiny`",
+                next="pass --model DIR; `loop init --synthetic tiny` makes a small one in models/tiny",
             )
         return path.resolve()
 

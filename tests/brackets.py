@@ -19,6 +19,7 @@ from loop.replies import Reply, write_replies
 from loop.schedule import Step
 from loop.server import Exit
 from loop.session import Crash, Session
+from loop.stats import Estimate
 from loop.suites import LoadedSuite, PromptFile, Suite, Warmup, Workload
 
 CLEAN = Exit(returncode=0, stop_s=0.1, killed=False, survivors=(), port_closed=True)
@@ -186,10 +187,20 @@ def comparison(
         "better": "lower",
         "sessions": {"A1": 100.0, "B": 100.0, "A2": 100.0},
         "sigma_pct": 0.5,
-        "num_pairs": 0,
+        "dof": 14,
         "mde_pct": 1.0,
         "drift_limit_pct": 2.0,
     }
+    numbers = {**defaults, **fields}
+    judged = Estimate(
+        effect=effect_pct / 100,
+        half=half_pct / 100,
+        sigma=numbers["sigma_pct"] / 100,
+        dof=4,
+        mde=0.01,
+        drift=drift_pct / 100,
+        drift_limit=numbers["drift_limit_pct"] / 100,
+    )
     return Comparison.model_validate(
         {
             "scope": scope,
@@ -198,8 +209,11 @@ def comparison(
             "high_pct": effect_pct + half_pct,
             "speedup": 1 + effect_pct / 100 if speedup is None else speedup,
             "drift_pct": drift_pct,
-            **defaults,
-            **fields,
+            "min_effect_pct": judged.min_effect * 100,
+            "drifted": judged.drifted,
+            "futile": judged.futile,
+            "outcome": judged.outcome,
+            **numbers,
         }
     )
 
@@ -256,12 +270,13 @@ def stored_round(round_id: str = "R000001-abcd", **fields: Any) -> Round:
         "status": "running",
         "created_utc": "2026-01-01T00:00:00.000Z",
         "argv": ("loop", "run", "idea"),
-        "revision": Revision(version="0.1.0", commit=None, dirty=()),
+        "revision": Revision(version="0.1.0", package_sha256="0" * 64, commit=None, dirty=()),
         "host": host(),
         "fingerprint": "f" * 64,
         "engine": EngineRef(name="fake", version="0.1.0", python="python3"),
         "model": ModelRef(path="models/tiny", sha256="1" * 64),
         "suite": SuiteRef(id="by-hand", sha256="2" * 64),
+        "client": "loop.client/1",
         "protocol": "aba",
         "sigma_prior_pct": 1.0,
         "hypothesis": "a test",

@@ -185,11 +185,21 @@ def test_with_nothing_shipped_the_original_is_the_parent(candidates: Path) -> No
 
 
 def test_bundles_are_listed_by_folder(candidates: Path) -> None:
-    """Folders without a bundle.toml, such as `shipped/`, are none."""
+    """Folders without a bundle.toml are none, and `shipped/` never is one."""
     write(candidates, "b")
-    (candidates / "shipped").mkdir()
+    write(candidates, "shipped")
+    (candidates / "empty").mkdir()
 
     assert ["b", "original"] == bundle_ids(candidates)
+
+
+def test_shipped_is_no_bundles_id(candidates: Path) -> None:
+    """Not even where somebody calls it the original of a device."""
+    write(candidates, "shipped")
+    write(candidates, "new", parent="original")
+
+    with pytest.raises(BundleError, match="'shipped' is a reserved name"):
+        flat(candidates, "new", original="shipped")
 
 
 # identity
@@ -377,10 +387,31 @@ def test_what_is_no_effective_bundle_is_refused(tmp_path: Path, text: str, messa
         read_effective(tmp_path)
 
 
-def test_a_missing_effective_bundle_says_who_writes_it(tmp_path: Path) -> None:
-    """The next command, not just the file."""
-    with pytest.raises(BundleError, match="loop promote ROUND"):
-        read_effective(tmp_path)
+@pytest.mark.parametrize(
+    ("directory", "next_step"),
+    [
+        ("original", "`loop init` writes it anew, or restore it from git"),
+        ("shipped/0123456789abcdef", "restore it from git, or `loop promote --rollback`"),
+    ],
+)
+@pytest.mark.parametrize("text", [None, "{", "[]", '"edited"'])
+def test_a_broken_effective_bundle_says_what_brings_it_back(
+    tmp_path: Path, directory: str, next_step: str, text: str | None
+) -> None:
+    """An original comes from its TOML; promoted content comes back from git only."""
+    path = effective("idea").write(tmp_path / directory)
+    if text is None:
+        path.unlink()
+    elif text == '"edited"':
+        path.write_text(path.read_text().replace('"env":{}', '"env":{"A":"1"}'))
+    else:
+        path.write_text(text)
+
+    with pytest.raises(BundleError) as caught:
+        read_effective(tmp_path / directory)
+
+    assert str(path) in caught.value.what
+    assert next_step == caught.value.next
 
 
 # what an engine refuses
@@ -395,6 +426,21 @@ def test_a_missing_effective_bundle_says_who_writes_it(tmp_path: Path) -> None:
         ({"env": {"LOOP_DEVICE": "x"}}, "odd: environment LOOP_DEVICE is denied: the launcher's own variables"),
         ({"env": {"PYTHONPATH": "x"}}, "odd: environment PYTHONPATH is denied: would shadow the engine"),
         ({"env": {"SGLANG_SIMULATE_ACC_LEN": "3"}}, "simulated acceptance is not speed"),
+        ({"env": {"LD_AUDIT": "x.so"}}, "odd: environment LD_AUDIT is denied: would run what is not in the bundle"),
+        (
+            {"env": {"LD_LIBRARY_PATH": "/x"}},
+            "environment LD_LIBRARY_PATH is denied: would shadow the engine's libraries",
+        ),
+        (
+            {"env": {"LD_PRELOAD": "/x/faketime.so"}},
+            "LD_PRELOAD is denied: '/x/faketime.so' can change what is measured",
+        ),
+        ({"env": {"LD_PRELOAD": "libjemalloc.so.2:/x/hook.so"}}, "'/x/hook.so' can change what is measured"),
+        ({"env": {"LD_PRELOAD": "/libgomp.so/hook.so"}}, "'/libgomp.so/hook.so' can change what is measured"),
+        (
+            {"env": {"LD_PRELOAD": "libfaketcmalloc.so"}},
+            "only tcmalloc, jemalloc, mimalloc, iomp5, gomp may be preloaded",
+        ),
     ],
 )
 def test_an_engine_refuses_denied_options_and_variables(candidates: Path, fields: dict[str, Any], message: str) -> None:
@@ -405,3 +451,58 @@ def test_an_engine_refuses_denied_options_and_variables(candidates: Path, fields
         Fake(python="python3").effective(flat(candidates, "odd"))
 
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4",
+        "libjemalloc.so.2",
+        "libmimalloc-secure.so.2.1",
+        "/opt/libiomp5.so:/usr/lib/libgomp.so.1",
+        "libgomp.so.1 libtcmalloc.so.4",
+        "",
+    ],
+)
+def test_allocators_and_openmp_runtimes_may_be_preloaded(candidates: Path, value: str) -> None:
+    """They are what people preload for speed; several may be named, as the loader reads them."""
+    write(candidates, "idea", env={"LD_PRELOAD": value})
+
+    assert {"LD_PRELOAD": value} == Fake(python="python3").effective(flat(candidates, "idea")).content.env
+
+
+@pytest.mark.parametrize("broken", [{"args": {"tpot-m": 1.0}}, {"env": {"PYTHONPATH": "x"}}])
+def test_what_a_parent_sets_is_refused_in_the_parents_name(candidates: Path, broken: dict[str, Any]) -> None:
+    """The file to mend is the parent's."""
+    write(candidates, "old", **broken)
+    write(candidates, "mid", parent="old", args={"inert-number": 1})
+    write(candidates, "new", parent="mid", args={"tpot-ms": 1.0})
+
+    with pytest.raises(BundleError) as caught:
+        Fake(python="python3").effective(flat(candidates, "new"))
+
+    assert caught.value.what.startswith("old: ")
+    assert "mend candidates/old/bundle.toml" == caught.value.next
+
+
+def test_what_a_child_sets_anew_is_the_childs(candidates: Path) -> None:
+    """The nearest one that sets it is the one to mend."""
+    write(candidates, "old", args={"port": 1})
+    write(candidates, "new", parent="old", args={"port": 2})
+
+    with pytest.raises(BundleError) as caught:
+        Fake(python="python3").effective(flat(candidates, "new"))
+
+    assert caught.value.what.startswith("new: --port = 2 is denied")
+    assert "mend candidates/new/bundle.toml" == caught.value.next
+
+
+def test_shipped_content_that_no_longer_fits_is_said_to_be_shipped(candidates: Path) -> None:
+    """After an upgrade of the engine there may be no TOML to mend."""
+    write(candidates, "new", parent="shipped", args={"tpot-ms": 1.0})
+
+    with pytest.raises(BundleError) as caught:
+        Fake(python="python3").effective(flat(candidates, "new", effective("winner", args={"gone": 1})))
+
+    assert "new: its parent, what is shipped, no longer fits: --gone is not an option" in caught.value.what
+    assert "loop promote --rollback" in caught.value.next

@@ -1,13 +1,14 @@
 """The `loop` command as a person meets it: messages, exit codes, JSON, interruption and sudden death."""
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ from typing import Any
 import psutil
 import pytest
 
+from loop import __version__
+from loop.commands import next_command
 from loop.host import marked_processes
+from loop.judge import Verdict
 from loop.ledger import Ledger, Round
 from loop.workspace import Workspace
+from tests.brackets import stored_round
+from tests.conftest import Answer, ask
 
-Loop = Callable[..., subprocess.CompletedProcess[str]]
+Loop = Callable[..., Answer]
+Process = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[..., str]
 
 
@@ -44,9 +51,9 @@ def read_until(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"it never said {text!r}")
 
 
-def test_an_unknown_bundle_is_named_with_the_known_ones(loop: Loop) -> None:
+def test_an_unknown_bundle_is_named_with_the_known_ones(loop_process: Process) -> None:
     """A typo costs a second."""
-    done = loop("run", "nosuch")
+    done = loop_process("run", "nosuch")
 
     assert 2 == done.returncode
     assert "no bundle called 'nosuch'" in done.stderr
@@ -134,23 +141,22 @@ def test_wrong_input_names_what_is_known(loop: Loop, arguments: tuple[str, ...],
 
 def test_outside_a_workspace_the_command_says_how_to_make_one(tmp_path: Path) -> None:
     """`loop.toml` is looked for upwards."""
-    command = [sys.executable, "-m", "loop", "plan", "noop"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ask(tmp_path, "plan", "noop")
 
     assert 2 == done.returncode
     assert "no loop.toml" in done.stderr
     assert "loop init DIR" in done.stderr
 
 
-def test_a_round_as_json_is_one_document_on_stdout(loop: Loop) -> None:
+def test_a_round_as_json_is_one_document_on_stdout(loop_process: Process) -> None:
     """Progress goes to stderr, as plain lines where there is no terminal."""
-    done = loop("run", "noop", "--json", "--exit-code")
+    done = loop_process("run", "noop", "--json", "--exit-code")
 
     round_ = json.loads(done.stdout)
     assert 10 == done.returncode
     assert "loop.round/1" == round_["schema"]
     assert "closed" == round_["status"]
-    assert "session A1 (1 of 3): original" in done.stderr
+    assert "session A1: original" in done.stderr
 
 
 def test_the_exit_code_tells_the_verdict_when_asked(loop: Loop, write_bundle: Write) -> None:
@@ -181,14 +187,8 @@ def test_a_stored_round_is_listed_shown_reported_and_judged(noop: tuple[Workspac
     workspace, round_ = noop
 
     def read(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "loop", *arguments],
-            cwd=workspace.root,
-            env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = ask(workspace.root, *arguments)
+        assert 0 == done.returncode, done.stderr
         return done.stdout
 
     assert round_.id in read("ledger", "list")
@@ -198,7 +198,7 @@ def test_a_stored_round_is_listed_shown_reported_and_judged(noop: tuple[Workspac
     assert "shipped: nothing" in read("report")
     assert {"no_change": 1} == json.loads(read("report", "--json"))["summary"]["outcomes"]
     assert "the judgement is the same" in read("judge", "1")
-    assert "1 rounds chained, none changed" in read("ledger", "verify")
+    assert "1 round chained, none changed" in read("ledger", "verify")
     assert all(len(line) <= 80 for line in read("ledger", "show", "1").splitlines())
 
 
@@ -207,18 +207,35 @@ def test_promoting_and_rolling_back(won: Workspace, tmp_path: Path) -> None:
     """The preview, the pointer, and back."""
     shutil.copytree(won.root, tmp_path / "copy")
 
-    def loop(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "loop", *arguments]
-        return subprocess.run(command, cwd=tmp_path / "copy", capture_output=True, text=True, check=True)
+    def loop(*arguments: str) -> Answer:
+        done = ask(tmp_path / "copy", *arguments)
+        assert 0 == done.returncode, done.stderr
+        return done
 
+    confirmed = loop("confirm", "1")
     rehearsed = loop("promote", "1", "--dry-run")
     promoted = loop("promote", "1")
     rolled_back = loop("promote", "--rollback")
 
+    assert "next loop promote R000001" in confirmed.stdout
     assert "+--tpot-ms 3.0" in rehearsed.stdout
     assert "shipped: nothing" in rehearsed.stdout
     assert "shipped on cpu: fast" in promoted.stdout
     assert "shipped: nothing" in rolled_back.stdout
+
+
+def test_calibrating_prints_what_the_noise_lets_a_round_certify(loop: Loop, workspace: Workspace) -> None:
+    """A against A, stored as a calibration that can never ship; the noise floor by workload."""
+    done = loop("calibrate", "original", "--rounds", "1", "--json")
+
+    assert 0 == done.returncode, done.stderr
+    floors = {floor["scope"]: floor for floor in json.loads(done.stdout)}
+    (round_,) = Ledger(workspace.ledger).read_all()
+    assert ["one", "four", "class:concurrent", "class:sequential", "all"] == list(floors)
+    assert {6} == {floor["dof"] for floor in floors.values()}
+    assert ("calibration", False) == (round_.purpose, round_.promotable)
+    assert round_.candidate.sha256 == round_.baseline.sha256
+    assert ["A1", "B", "A2"] == [session.label for session in round_.sessions]
 
 
 def test_two_rounds_at_once_are_refused(loop: Loop, write_bundle: Write, workspace: Workspace) -> None:
@@ -258,26 +275,115 @@ def test_killing_loop_leaves_no_server_and_a_valid_ledger(
     write_bundle("steady", args={"inert_number": 1})
     with started(workspace, "run", "steady") as process:
         read_until(process, "B: check")
+        children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
         process.communicate()
     ledger = Ledger(workspace.ledger)
     (killed,) = ledger.read_all()
-    deadline = time.monotonic() + 5
-    while list(marked_processes(killed.id)) and time.monotonic() < deadline:
-        time.sleep(0.05)
 
-    left = [p.cmdline() for p in marked_processes(killed.id)]
+    left = [p.cmdline() for p in psutil.wait_procs(children, timeout=5)[1]]
     after = loop("run", "noop")
 
     assert [] == left
     assert ("running", ["A1"]) == (killed.status, [session.label for session in killed.sessions])
     assert 0 == after.returncode, after.stderr
-    assert f"{killed.id} was killed after 1 sessions; closed it" in after.stderr
+    assert f"{killed.id} was killed after 1 session; closed it" in after.stderr
     first, second = ledger.read_all()
     assert first.failure is not None
     assert "killed" == first.failure.kind
     assert second.verdict is not None
     assert 2 == ledger.verify()
+
+
+def test_the_version_is_one_line(loop_process: Process) -> None:
+    """As the package says it."""
+    done = loop_process("--version")
+
+    assert (0, f"loop {__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("arguments", [("plan", "noop"), ("report",), ("ledger", "list"), ("--help",), ("run",)])
+def test_no_color_sends_words_only(loop_process: Process, arguments: tuple[str, ...]) -> None:
+    """Whatever a surrounding tool forces, a pipe gets no escape sequence."""
+    done = loop_process(*arguments, env={"NO_COLOR": "1", "FORCE_COLOR": "1"})
+
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("no_color", "styled"), [("", True), ("1", False)])
+@pytest.mark.parametrize("arguments", [("plan", "noop"), ("--help",)])
+def test_no_color_holds_on_a_terminal(
+    workspace: Workspace, arguments: tuple[str, ...], no_color: str, *, styled: bool
+) -> None:
+    """Neither colour nor bold; without NO_COLOR there is some."""
+    reader, terminal = pty.openpty()
+    env = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+    env |= {"TERM": "xterm", "COLUMNS": "80", "NO_COLOR": no_color}
+    command = [sys.executable, "-m", "loop", *arguments]
+    with subprocess.Popen(command, cwd=workspace.root, env=env, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal says that its last writer is gone
+            while part := os.read(reader, 4096):
+                shown += part
+    os.close(reader)
+
+    assert 0 == process.returncode, shown
+    assert styled == (b"\x1b[" in shown)
+
+
+def test_a_bundle_where_promoted_content_lies_is_refused(loop: Loop, workspace: Workspace) -> None:
+    """`shipped` means what production serves; a bundle of that name would never be read."""
+    path = workspace.candidates / "shipped" / "bundle.toml"
+    path.parent.mkdir()
+    path.write_text('schema = "loop.bundle/1"\nhypothesis = "mine"\n')
+
+    done = loop("validate", "shipped")
+
+    assert 2 == done.returncode
+    assert f"{path} is no bundle: 'shipped' is a reserved name" in done.stderr
+    assert "next: move bundle.toml" in done.stderr
+
+
+def test_a_broken_toml_names_its_line(loop: Loop, workspace: Workspace) -> None:
+    """Whichever file it is; the next step does not presume a bundle."""
+    (workspace.root / "loop.toml").write_text("schema = \n")
+
+    done = loop("report")
+
+    assert 2 == done.returncode
+    assert "loop.toml is not valid TOML" in done.stderr
+    assert "next: mend the file, then repeat the command" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "protocol", "argv", "command"),
+    [
+        ("improved", "measured", "aba", ("run", "b"), "loop confirm R000001-0000"),
+        ("regressed", "measured", "aba", ("run", "b"), "loop report R000001-0000"),
+        ("invalid", "baseline_crashed", "aba", ("run", "b"), "loop report R000001-0000"),
+        ("invalid", "drift", "aba", ("run", "b"), "loop run b --protocol ababa"),
+        ("inconclusive", "measured", "ababa", ("run", "b", "--protocol", "ababa"), "loop report R000001-0000"),
+        (
+            "inconclusive",
+            "measured",
+            "abba",
+            ("run", "b", "--suite", "smoke", "--protocol", "abba", "--model", "a b"),
+            "loop run b --suite smoke --model 'a b' --protocol ababa",
+        ),
+        ("inconclusive", "measured", "abba", ("run", "--protocol=abba", "b"), "loop run b --protocol ababa"),
+    ],
+)
+def test_the_next_command_fits_the_verdict(
+    outcome: str, reason: str, protocol: str, argv: tuple[str, ...], command: str
+) -> None:
+    """More sessions help against noise only, and the options that were given stay."""
+    verdict = {"outcome": outcome, "reason": reason, "refused_by": (), "text": "x"}
+    closed = stored_round("R000001-0000").model_copy(
+        update={"verdict": Verdict.model_validate(verdict), "protocol": protocol, "argv": argv}
+    )
+
+    assert command == next_command(closed)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loop.compare import OVERALL, Comparison, compare, pair_differences
+from loop.compare import OVERALL, Comparison, compare, equal_sessions
 from loop.metrics.throughput import Throughput
 from loop.session import Session
 from tests.brackets import comparison, replies, session, suite, timed_session, workload
@@ -24,7 +24,11 @@ some = settings(max_examples=25, suppress_health_check=[HealthCheck.function_sco
 
 
 def compared(
-    root: Path, values: Values, *, prior_pct: float = 1.0, history: Mapping[str, Sequence[float]] | None = None
+    root: Path,
+    values: Values,
+    *,
+    prior_pct: float = 1.0,
+    history: Mapping[str, Sequence[Sequence[float]]] | None = None,
 ) -> dict[str, Comparison]:
     """Scope → comparison of sessions whose passes took these milliseconds."""
     sessions = [timed_session(root, label, measured) for label, measured in values.items()]
@@ -160,12 +164,12 @@ def test_history_sharpens_and_widens_the_interval(tmp_path: Path) -> None:
     """Of the scope that it belongs to, and of no other."""
     values = flat(A1=100, B=100, A2=100)
     plain = compared(tmp_path, values)
-    quiet = compared(tmp_path, values, history={"one": [0.0] * 20})
-    noisy = compared(tmp_path, values, history={"one": [0.1] * 20})
+    quiet = compared(tmp_path, values, history={"one": [(0.0, 0.0)] * 20})
+    noisy = compared(tmp_path, values, history={"one": [(0.0, 0.1)] * 20})
 
     assert quiet["one"].sigma_pct < plain["one"].sigma_pct < noisy["one"].sigma_pct
     assert quiet["one"].high_pct < plain["one"].high_pct < noisy["one"].high_pct
-    assert (20, 0) == (noisy["one"].num_pairs, noisy["four"].num_pairs)
+    assert (24, 4) == (noisy["one"].dof, noisy["four"].dof)
     assert plain["four"] == noisy["four"]
 
 
@@ -206,13 +210,20 @@ def test_without_values_there_is_no_comparison(tmp_path: Path) -> None:
     assert () == of(a, failed)
 
 
-def test_a_pair_is_the_first_and_the_last_baseline() -> None:
-    """Whatever lies between; a round with one baseline brings none."""
-    sessions = {"A1": 110.0, "B1": 1.0, "A2": 500.0, "B2": 1.0, "A3": 100.0}
+def test_equal_sessions_are_those_of_one_arm() -> None:
+    """An arm of one session says nothing about noise; where both arms serve the same, all are one group."""
+    sessions = {"A1": 1.0, "B1": math.e, "A2": 1.0, "B2": math.e, "A3": 1.0}
+    items = [comparison("one", sessions=sessions), comparison("two", sessions={"A1": 1.0, "B": 1.0})]
 
-    found = pair_differences([comparison("one", sessions=sessions), comparison("two", sessions={"A1": 1.0, "B": 1.0})])
+    assert {"one": [(0.0, 0.0, 0.0), (1.0, 1.0)], "two": []} == equal_sessions(items, identical=False)
+    assert {"one": [(0.0, 1.0, 0.0, 1.0, 0.0)], "two": [(0.0, 0.0)]} == equal_sessions(items, identical=True)
 
-    assert {"one": pytest.approx(math.log(1.1))} == found
+
+def test_a_hopeless_candidate_is_known_after_one_baseline(tmp_path: Path) -> None:
+    """Three standard deviations of a difference behind; a win is never called early."""
+    assert compared(tmp_path, flat(A1=100, B=105))[OVERALL].futile
+    assert not compared(tmp_path, flat(A1=100, B=104))[OVERALL].futile
+    assert not compared(tmp_path, flat(A1=100, B=50))[OVERALL].futile
 
 
 @pytest.mark.parametrize(
@@ -220,7 +231,7 @@ def test_a_pair_is_the_first_and_the_last_baseline() -> None:
     [
         (5.0, 1.0, 0.5, "improved"),
         (5.0, 6.0, 0.5, "inconclusive"),
-        (0.9, 0.1, 0.5, "no_change"),
+        (0.8, 0.1, 0.5, "no_change"),
         (1.5, 0.1, 2.0, "no_change"),
         (2.5, 0.1, 2.0, "improved"),
         (0.0, 0.9, 0.5, "no_change"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loop import engines, gates, metrics, plugins
+from loop import checks, engines, gates, metrics, plugins
 from loop.caveats import Caveat
 from loop.gates import GateResult
 from tests.conftest import REPOSITORY
@@ -31,7 +31,7 @@ def test_links_lead_to_files_that_exist(page: Path) -> None:
     assert [] == [target for target in targets if not (page.parent / target).exists()]
 
 
-@pytest.mark.parametrize("package", [gates, metrics, engines], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [gates, metrics, engines, checks], ids=lambda package: package.__name__)
 def test_every_plugin_is_in_the_docs(package: object) -> None:
     """By its name."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
@@ -71,6 +71,18 @@ def test_every_reason_code_is_in_the_docs() -> None:
 
     assert {"drift", "no_effect"} <= codes
     assert [] == sorted(code for code in codes if f"`{code}`" not in text)
+
+
+def test_every_caveat_is_in_the_docs() -> None:
+    """With what to do about it."""
+    source = "".join(
+        (REPOSITORY / "loop" / name).read_text(encoding="utf-8") for name in ("caveats.py", "disturbances.py")
+    )
+    codes = set(re.findall(r'code="([a-z_]+)"', source))
+    text = (REPOSITORY / "docs" / "machine.md").read_text(encoding="utf-8")
+
+    assert {"other_load", "few_requests"} <= codes
+    assert [] == sorted(code for code in codes if f"| `{code}` |" not in text)
 
 
 def test_the_records_that_are_shown_have_docstrings() -> None:

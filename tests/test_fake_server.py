@@ -200,7 +200,8 @@ def test_help_lists_every_fault_and_every_fault_is_implemented() -> None:
     text = build_parser().format_help()
     assert [] == [name for name in FAULTS if name not in text]
     elsewhere = {
-        *("die_at_start", "oom_at_start", "hang_at_start", "hang_at_stop", "orphan", "port_squatter"),
+        *("die_at_start", "oom_at_start", "hang_at_start", "hang_at_stop", "orphan", "hidden_orphan"),
+        *("port_squatter",),
         *("split_utf8", "flush_refused", "hang_health"),
     }
     implemented = [*PLAN_FAULTS, *LOAD_FAULTS, *EVENT_FAULTS, *elsewhere]
@@ -317,6 +318,30 @@ def test_completions_stream_usage_only_when_asked(plain: FakeServer) -> None:
     assert 39 == last["usage"]["prompt_tokens_details"]["cached_tokens"]
     status, whole = plain.call("POST", "/v1/completions", body)
     assert (200, plain.text(num_tokens=5)) == (status, json.loads(whole)["choices"][0]["text"])
+
+
+def test_usage_can_be_late_or_missing_whatever_was_asked(serve: Serve) -> None:
+    """At the end only, as OpenAI's own API has it; or never, as servers without `stream_options`."""
+    late, never = serve("--fault", "late_usage"), serve("--fault", "no_usage")
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    for path, prompt in (
+        ("/v1/completions", {"prompt": PROMPT}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+    ):
+        body = {**prompt, "max_tokens": 3, "stream_options": options}
+        *chunks, last, _ = events_of(late.raw_stream(path, body))
+        assert ({None}, 3) == ({chunk["usage"] for chunk in chunks}, last["usage"]["completion_tokens"])
+        *chunks, _ = events_of(never.raw_stream(path, body))
+        assert {None} == {chunk["usage"] for chunk in chunks}
+
+
+def test_a_server_without_a_tokenizer_answers_with_ids_alone(serve: Serve, plain: FakeServer) -> None:
+    """The same ids, streamed or not, and no field for text."""
+    server = serve("--skip-tokenizer-init")
+    whole, (*_, last, _) = server.answer(), server.stream()
+    for answer in (whole, last):
+        assert plain.answer()["output_ids"] == answer["output_ids"]
+        assert "text" not in answer
 
 
 def test_chat_streams_role_reasoning_content_finish_and_usage(plain: FakeServer) -> None:

@@ -13,6 +13,7 @@ from loop.gates.prefix_match import PrefixMatch
 from loop.gates.regression import Regression
 from loop.gates.success import Success
 from loop.gates.timed_path import TimedPath
+from loop.replies import Reply
 from loop.session import Session
 from tests.brackets import (
     CONCURRENT,
@@ -23,8 +24,11 @@ from tests.brackets import (
     comparisons,
     effective,
     replies,
+    reply,
     same_session,
     session,
+    suite,
+    workload,
 )
 
 WRONG = "something else altogether"
@@ -210,6 +214,61 @@ def test_prefix_match_takes_its_bar_from_the_suite(tmp_path: Path) -> None:
     )
 
 
+def held(visible: Sequence[str], heldback: Sequence[str]) -> tuple[Reply, ...]:
+    """Answers to visible prompts and, after them, to held-back ones."""
+    return (*replies("check", visible), *replies("heldback", heldback))
+
+
+def confirmed(root: Path, b: tuple[Reply, ...], a2: tuple[Reply, ...] | None = None) -> GateResult:
+    """What `prefix_match` says of a B where A answered eight visible and two held-back prompts right."""
+    right = held([TEXT] * 8, [TEXT] * 2)
+    sessions = [session(root, label, check=got) for label, got in (("A1", right), ("B", b), ("A2", a2 or right))]
+    return PrefixMatch().check(bracket(root, sessions))
+
+
+def test_prefix_match_shows_held_back_answers_apart(tmp_path: Path) -> None:
+    """With their own mean and bar."""
+    result = confirmed(tmp_path, held([TEXT] * 8, [TEXT] * 2))
+
+    kept = "answers kept (bar 0.98; the baseline keeps 1.000 of its own)"
+    assert f"1.000 of the baseline's visible {kept}; 1.000 of the baseline's held-back {kept}" == result.text
+    assert (1.0, 1.0, 1.0) == tuple(result.values[n] for n in ("mean", "visible_mean", "heldback_mean"))
+
+
+@pytest.mark.parametrize(
+    ("b", "means"),
+    [(held([TEXT] * 8, [TEXT, HALF]), (1.0, 0.75)), (held([TEXT] * 7 + [HALF], [TEXT] * 2), (0.9375, 1.0))],
+)
+def test_prefix_match_must_hold_for_each_part_alone(
+    tmp_path: Path, b: tuple[Reply, ...], means: tuple[float, float]
+) -> None:
+    """Eight prompts that everybody knows do not make up for one that nobody knew."""
+    result = confirmed(tmp_path, b)
+
+    assert ("refused", "prefix_match") == verdict(result)
+    assert means == (result.values["visible_mean"], result.values["heldback_mean"])
+    assert "(0.50)" in result.worst[0]
+
+
+def test_prefix_match_cannot_judge_beside_a_baseline_that_does_not_repeat_its_held_back_answers(
+    tmp_path: Path,
+) -> None:
+    """Whatever it does with the visible ones."""
+    right = held([TEXT] * 8, [TEXT] * 2)
+
+    result = confirmed(tmp_path, right, held([TEXT] * 8, [HALF] * 2))
+
+    assert ("uninformative", "unstable") == verdict(result)
+
+
+def test_prefix_match_asks_every_b(tmp_path: Path) -> None:
+    """The second one may have been told that it is checked."""
+    texts = {"A1": TEXT, "B1": TEXT, "A2": TEXT, "B2": WRONG, "A3": TEXT}
+    sessions = [session(tmp_path, label, check=replies("check", [text])) for label, text in texts.items()]
+
+    assert ("refused", "prefix_match") == verdict(PrefixMatch().check(bracket(tmp_path, sessions)))
+
+
 # timed_path
 
 
@@ -321,6 +380,84 @@ def test_timed_path_cannot_tell_what_was_not_timed(tmp_path: Path, missing: str)
     assert "four was not timed in both arms" == result.text
 
 
+Times = dict[str, Sequence[Reply]]
+
+
+def counted(root: Path, timed_replies: Times, *, accept_length: float | None = None) -> GateResult:
+    """What `timed_path` says of these sessions of one workload; A is right unless given. B may have accepted drafts."""
+    right = replies("one-0", [TEXT] * 4)
+    labels = ("A1", *(label for label in timed_replies if label.startswith("B")), "A2")
+    sessions = [session(root, label, timed={SEQUENTIAL: [timed_replies.get(label, right)]}) for label in labels]
+    sessions[1] = sessions[1].model_copy(update={"accept_length": accept_length})
+    return TimedPath().check(bracket(root, sessions, of=suite(workload(SEQUENTIAL))))
+
+
+def test_timed_path_refuses_another_number_of_prompt_tokens(tmp_path: Path) -> None:
+    """Of a single request: a sum could hide it."""
+    b = [*replies("one-0", [TEXT] * 2), *(reply(f"one-0-00{i}", num_prompt_tokens=n) for i, n in ((2, 15), (3, 17)))]
+
+    result = counted(tmp_path, {"B": b})
+
+    assert ("refused", "prompts_differ") == verdict(result)
+    assert "one: one-0-002 had 15 prompt tokens, 16 in A" == result.text
+
+
+def test_timed_path_refuses_a_few_short_answers_among_long_ones(tmp_path: Path) -> None:
+    """Their sum is right."""
+    lengths = [4, 12, 12, 12]
+    b = [reply(f"one-0-00{i}", num_tokens=length) for i, length in enumerate(lengths)]
+
+    result = counted(tmp_path, {"B": b})
+
+    assert ("refused", "short_answers") == verdict(result)
+    assert "one: 25 % of the timed answers are less than half as long as the baseline's" == result.text
+
+
+def test_timed_path_refuses_answers_that_end_for_other_reasons(tmp_path: Path) -> None:
+    """Unless the baseline's own do."""
+    b = [*replies("one-0", [TEXT] * 3), reply("one-0-003", finish_reason="stop")]
+
+    result = counted(tmp_path, {"B": b})
+
+    assert ("refused", "finish_reason") == verdict(result)
+    assert "one: the share of answers that end with length differs by 25 %" == result.text
+    assert "passed" == counted(tmp_path, {"B": b, "A2": b}).outcome
+
+
+def test_timed_path_holds_the_servers_counts_against_the_ids_it_sent(tmp_path: Path) -> None:
+    """Who counts more than was sent has more tokens per second; where A counts so too, it is no candidate's fault."""
+    right = replies("one-0", [TEXT] * 4, output_ids=tuple(range(10)))
+    padded = replies("one-0", [TEXT] * 4, output_ids=tuple(range(9)))
+
+    result = counted(tmp_path, {"A1": right, "B": padded, "A2": right})
+
+    assert ("refused", "usage_differs") == verdict(result)
+    assert "one: the server's counts differ by 11 % from the token ids it sent" == result.text
+    assert "passed" == counted(tmp_path, {"A1": right, "B": right, "A2": right}).outcome
+    assert "passed" == counted(tmp_path, {"A1": padded, "B": padded, "A2": padded}).outcome
+
+
+def test_timed_path_refuses_tokens_that_were_held_back(tmp_path: Path) -> None:
+    """Many in one event, where no drafts explain it."""
+    held_tokens = replies("one-0", [TEXT] * 4, num_chunks=2)
+
+    result = counted(tmp_path, {"B": held_tokens})
+
+    assert ("refused", "coalesced") == verdict(result)
+    assert "one: 5.0 times as many tokens come in one event as in A" == result.text
+    assert "passed" == counted(tmp_path, {"B": held_tokens}, accept_length=3.0).outcome
+
+
+def test_timed_path_asks_every_b(tmp_path: Path) -> None:
+    """And names the one that failed."""
+    right, wrong = replies("one-0", [TEXT] * 4), replies("one-0", [HALF] * 4)
+
+    result = counted(tmp_path, {"B1": right, "B2": wrong})
+
+    assert ("refused", "timed_path") == verdict(result)
+    assert result.text.startswith("one in B2: timed answers keep 0.500")
+
+
 def test_timed_path_takes_its_bars_from_the_suite(tmp_path: Path) -> None:
     """Every one of them."""
     loose: dict[str, Any] = {"sequential_mean": 0.5, "sequential_median": 0.5}
@@ -337,13 +474,15 @@ def configured(
     b: dict[str, Any] | None,
     a2: dict[str, Any] | None = None,
     *,
+    b2: dict[str, Any] | None = None,
     asked: dict[str, Any] | None = None,
     derived: dict[str, frozenset[str]] | None = None,
 ) -> GateResult:
     """What `config` says of these resolved settings, when the candidate asked for `asked`."""
+    more = () if b2 is None else (("B2", b2),)
     sessions = [
         session(root, label, info=info or {}).model_copy(update={"info": info})
-        for label, info in (("A1", a1), ("B", b), ("A2", a1 if a2 is None else a2))
+        for label, info in (("A1", a1), ("B", b), *more, ("A2", a1 if a2 is None else a2))
     ]
     candidate = effective("idea", args=asked or {}, asked=asked or {})
     return Config().check(bracket(root, sessions, candidate=candidate, derived=derived))
@@ -357,7 +496,7 @@ def test_config_passes_what_was_asked_for(tmp_path: Path) -> None:
     result = configured(tmp_path, BASE, {**BASE, "steps": 4}, asked={"steps": 4})
 
     assert ("passed", "config") == verdict(result)
-    assert "1 settings differ, all asked for" == result.text
+    assert "1 setting changed, as asked for" == result.text
 
 
 def test_config_passes_when_nothing_differs(tmp_path: Path) -> None:
@@ -380,13 +519,21 @@ def test_config_refuses_a_setting_that_came_or_went(tmp_path: Path) -> None:
     assert "got unasked: new None -> 1, page 16 -> None" == result.text
 
 
+def test_config_refuses_a_candidate_that_resolves_differently_the_second_time(tmp_path: Path) -> None:
+    """Also where both are what it asked for."""
+    result = configured(tmp_path, BASE, {**BASE, "steps": 4}, b2={**BASE, "steps": 5}, asked={"steps": 4})
+
+    assert ("refused", "unasked_config") == verdict(result)
+    assert "resolved differently in B2: steps 4 -> 5" == result.text
+
+
 def test_config_knows_what_the_engine_changes_by_itself(tmp_path: Path) -> None:
     """A setting that follows from one that was asked for was asked for."""
     changed = {**BASE, "steps": 4, "page": 64}
 
     result = configured(tmp_path, BASE, changed, asked={"steps": 4}, derived={"steps": frozenset({"page"})})
 
-    assert "2 settings differ, all asked for" == result.text
+    assert "2 settings changed, as asked for" == result.text
 
 
 def test_config_refuses_a_bundle_whose_only_settings_were_ignored(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from loop.history import pairs_like
+from loop.history import Groups, noise_before, served_before
 from loop.ledger import Ledger
-from tests.brackets import closed_round, comparison, stored_round
+from tests.brackets import closed_round, comparison, session, stored_round
 
 NOW = stored_round("R000009-aaaa", created_utc="2026-02-01T00:00:00.000Z")
 FAR = "2026-03-01T00:00:00.000Z"
@@ -19,27 +19,34 @@ def pair(first: float, last: float, scope: str = "all") -> Any:
     return comparison(scope, sessions={"A1": first, "B": 1.0, "A2": last})
 
 
-def seen(root: Path, **fields: Any) -> dict[str, tuple[float, ...]]:
+def seen(root: Path, **fields: Any) -> Groups:
     """What one stored round with these fields tells a round of today."""
     ledger = Ledger(root)
     ledger.write(closed_round(**{"comparisons": (pair(110.0, 100.0),), **fields}))
-    return pairs_like(NOW, ledger)
+    return noise_before(NOW, ledger)
 
 
-def test_a_round_like_this_one_brings_its_pair(tmp_path: Path) -> None:
-    """As a log difference, by scope."""
-    found = seen(tmp_path, comparisons=(pair(110.0, 100.0, "one"), pair(100.0, 100.0)))
+def test_a_round_like_this_one_brings_its_baselines(tmp_path: Path) -> None:
+    """As log values, by scope."""
+    found = seen(tmp_path, comparisons=(pair(math.e, 1.0, "one"), pair(1.0, 1.0)))
 
-    assert {"one": (pytest.approx(math.log(1.1)),), "all": (0.0,)} == found
+    assert {"one": [(1.0, 0.0)], "all": [(0.0, 0.0)]} == found
+
+
+def test_a_round_of_the_baseline_itself_brings_all_its_sessions(tmp_path: Path) -> None:
+    """Its candidate is one more baseline."""
+    same = closed_round().baseline
+
+    assert {"all": [(0.0, 0.0, 1.0)]} == seen(tmp_path, candidate=same, comparisons=(pair(1.0, math.e),))
 
 
 def test_several_rounds_bring_several_pairs(tmp_path: Path) -> None:
     """Oldest first."""
     ledger = Ledger(tmp_path)
-    for number, last in enumerate([100.0, 50.0], start=1):
-        ledger.write(closed_round(f"R00000{number}-aaaa", comparisons=(pair(100.0, last),)))
+    for number, last in enumerate([1.0, math.e], start=1):
+        ledger.write(closed_round(f"R00000{number}-aaaa", comparisons=(pair(1.0, last),)))
 
-    assert pytest.approx((0.0, math.log(2))) == pairs_like(NOW, ledger)["all"]
+    assert [(0.0, 0.0), (0.0, 1.0)] == noise_before(NOW, ledger)["all"]
 
 
 @pytest.mark.parametrize("outcome", ["improved", "regressed", "no_change", "inconclusive"])
@@ -78,4 +85,34 @@ def test_a_round_is_no_history_of_itself(tmp_path: Path) -> None:
 
 def test_an_empty_ledger_has_no_history(tmp_path: Path) -> None:
     """And is no error."""
-    assert {} == pairs_like(NOW, Ledger(tmp_path))
+    assert {} == noise_before(NOW, Ledger(tmp_path))
+
+
+def served(root: Path, **fields: Any) -> tuple[float, ...]:
+    """What sessions of today's baseline came to in one stored round with these fields."""
+    ledger = Ledger(root)
+    labels = {"A1": "ours", "B": "other", "A2": "ours"}
+    sessions = tuple(session(root, label, bundle_sha256=sha256) for label, sha256 in labels.items())
+    baseline = NOW.baseline.model_copy(update={"sha256": "ours"})
+    ledger.write(closed_round(**{"comparisons": (pair(110.0, 100.0),), "sessions": sessions, **fields}))
+    return served_before(NOW.model_copy(update={"baseline": baseline}), ledger)
+
+
+def test_earlier_sessions_of_the_baseline_are_known_whichever_arm_they_were(tmp_path: Path) -> None:
+    """By the hash of what they served: a candidate that ships is the next baseline."""
+    assert (110.0, 100.0) == served(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"fingerprint": "0" * 64},
+        {"created_utc": FAR},
+        {"outcome": "invalid"},
+        {"comparisons": (pair(1.0, 1.0, "one"),)},
+        {"sessions": ()},
+    ],
+)
+def test_sessions_that_cannot_be_held_against_it_are_not(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """Other conditions, later rounds, invalid ones, and those that were not compared."""
+    assert () == served(tmp_path, **fields)

@@ -58,6 +58,26 @@ def decided(of: Bracket, *results: GateResult) -> tuple[str, str, tuple[str, ...
 # the order of rules
 
 
+def test_a_hopeless_candidate_is_regressed_after_one_baseline() -> None:
+    """Futile only with a single A, and never for the baseline itself."""
+    hopeless = {"effect_pct": -20.0, "sigma_pct": 1.0}
+    one_a = measured(sessions=(session(Path(), "A1"), session(Path(), "B")), **hopeless)
+    two_as = measured(sessions=(session(Path(), "A1"), session(Path(), "B"), session(Path(), "A2")), **hopeless)
+
+    assert ("regressed", "futile", ()) == decided(one_a)
+    assert ("regressed", "measured", ()) == decided(two_as)
+    assert "identical" == decided(one_a.model_copy(update={"candidate": one_a.baseline}))[1]
+
+
+def test_a_calibration_is_judged_by_its_numbers() -> None:
+    """A against A may come out as anything: how often it does is what it is for."""
+    same = measured(effect_pct=5.0, candidate=effective())
+    calibration = same.model_copy(update={"purpose": "calibration"})
+
+    assert ("no_change", "identical", ()) == decided(same)
+    assert ("improved", "measured", ()) == decided(calibration)
+
+
 def test_numbers_decide_when_nothing_else_does() -> None:
     """The words carry them."""
     verdict = decide(measured(5.0), [result("success", "passed")])
@@ -88,7 +108,9 @@ def test_a_baseline_that_crashed_comes_before_everything() -> None:
     assert "the baseline's A1: ended with exit code -9" == verdict.text
 
 
-@pytest.mark.parametrize(("stage", "reason"), [("start", "server_start_failed"), ("traffic", "crash_under_load")])
+@pytest.mark.parametrize(
+    ("stage", "reason"), [("start", "server_start_failed"), ("traffic", "crash_under_load"), ("flush", "flush_refused")]
+)
 def test_a_candidate_that_crashed_comes_before_its_gates(stage: str, reason: str) -> None:
     """A crash is a result."""
     crash = CRASH.model_copy(update={"stage": stage})
@@ -262,7 +284,8 @@ def test_the_check_is_judged_before_anything_is_timed(tmp_path: Path) -> None:
 
     found = check_correctness(bracket(tmp_path, [same_session(tmp_path, "A1"), wrong]))
 
-    assert {"config": "passed", "prefix_match": "refused"} == {item.gate: item.outcome for item in found}
+    early = {"client_bound": "passed", "config": "passed", "prefix_match": "refused", "same_prompts": "passed"}
+    assert early == {item.gate: item.outcome for item in found}
 
 
 def test_a_suite_sets_its_gates(tmp_path: Path) -> None:

@@ -45,11 +45,18 @@ def teller(bundle: str, args: dict[str, Any] | None = None, **fields: Any) -> Ef
     return effective(bundle, args=args, command=COMMAND, argv=argv, **fields)
 
 
+def model_of(root: Path) -> str:
+    """A directory beside the workspace that passes for a checkpoint."""
+    model = root.parent / "model"
+    model.mkdir(exist_ok=True)
+    return str(model)
+
+
 def launch(root: Path, *, check: bool = True, cwd: Path | None = None, **variables: str | None) -> Any:
     """Run the launcher to its end, with these variables and without the caller's own."""
     given = {
         "PORT": "30000",
-        "MODEL_PATH": "/models/m",
+        "MODEL_PATH": model_of(root),
         "LOOP_PYTHON": sys.executable,
         "LOOP_DEVICE": "cpu",
         "LOOP_RUNTIME_DIR": str(root.parent / "runtime"),
@@ -105,11 +112,60 @@ def test_port_and_model_are_required(root: Path, names: str) -> None:
     assert expected == said
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "8080x", "-1", "1e3", "9" * 5000, "٣٠"])
+def test_a_port_that_is_none_is_refused(root: Path, port: str) -> None:
+    """With its value and what to set."""
+    said = message(root, PORT=port)
+
+    assert f"launch_server.sh: PORT={port} is not a port; set PORT to a whole number from 1 to 65535\n" == said
+
+
+@pytest.mark.parametrize("port", ["1", "65535"])
+def test_the_outermost_ports_are_ports(root: Path, port: str) -> None:
+    """Whether they are free is the server's to say."""
+    assert port == launch(root, PORT=port)["argv"][-1]
+
+
+@pytest.mark.parametrize("path", ["/no/such/model", "./missing", "../missing", "~/missing"])
+def test_a_model_path_that_does_not_exist_is_refused(root: Path, path: str) -> None:
+    """The engine would take it for a hub's name and say so a minute later."""
+    said = message(root, MODEL_PATH=path)
+
+    assert f"launch_server.sh: MODEL_PATH={path} does not exist; set MODEL_PATH to a checkpoint's directory" in said
+
+
+def test_a_model_path_that_is_a_file_is_refused(root: Path, model: Path) -> None:
+    """The checkpoint's config is not the checkpoint."""
+    assert "config.json is a file, not a directory; set MODEL_PATH" in message(
+        root, MODEL_PATH=str(model / "config.json")
+    )
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-4B", "gpt2"])
+def test_the_name_of_a_hub_is_the_engines_to_understand(root: Path, name: str) -> None:
+    """It is handed on as it is."""
+    assert name == launch(root, MODEL_PATH=name)["argv"][0]
+
+
+def test_a_home_directory_is_found_where_no_shell_expanded_it(root: Path) -> None:
+    """A quoted `~` reaches the launcher."""
+    assert model_of(root) == launch(root, HOME=str(root.parent), MODEL_PATH="~/model")["argv"][0]
+
+
+@pytest.mark.parametrize("python", ["/nope", "no-such-python", "/"])
+def test_a_python_that_is_none_is_refused(root: Path, python: str) -> None:
+    """In the launcher's words, not in the shell's."""
+    said = message(root, LOOP_PYTHON=python)
+
+    expected = f"launch_server.sh: no program at '{python}'; set LOOP_PYTHON to the Python that has the engine\n"
+    assert expected == said
+
+
 def test_it_serves_the_original_while_nothing_is_shipped(root: Path) -> None:
     """With the host's default, from an empty directory."""
     told = launch(root)
 
-    assert ["/models/m", "127.0.0.1", "30000"] == told["argv"]
+    assert [model_of(root), "127.0.0.1", "30000"] == told["argv"]
     assert [] == list(Path(told["cwd"]).iterdir())
 
 
@@ -128,7 +184,7 @@ def test_a_workspace_as_init_made_it_can_serve(tmp_path: Path) -> None:
 
 def test_the_host_can_be_chosen(root: Path) -> None:
     """HOST is the one optional part of the address."""
-    assert ["/models/m", "0.0.0.0", "1234"] == launch(root, HOST="0.0.0.0", PORT="1234")["argv"]
+    assert [model_of(root), "0.0.0.0", "1234"] == launch(root, HOST="0.0.0.0", PORT="1234")["argv"]
 
 
 def test_a_relative_model_path_still_names_the_model(root: Path, model: Path) -> None:
@@ -194,6 +250,28 @@ def test_an_edited_bundle_is_not_served(root: Path) -> None:
     assert [] == launch(root, LOOP_NO_OVERLAY="1")["argv"][3:]
 
 
+@pytest.mark.parametrize("damage", ["missing", "edited"])
+def test_a_broken_original_says_who_writes_it(root: Path, damage: str) -> None:
+    """No round can be promoted to mend it; in safe mode there is nothing safer to fall back on."""
+    path = root / "candidates" / "original" / "effective.json"
+    path.unlink() if damage == "missing" else path.write_text(path.read_text().replace('"env":{}', '"env":{"A":"1"}'))
+    way_out = "`loop init` writes it anew, or restore it from git\n"
+
+    said = message(root)
+    safe = message(root, LOOP_NO_OVERLAY="1")
+
+    assert f"{path} {'does not exist' if damage == 'missing' else 'was edited'}" in said
+    assert said.endswith(f"; {way_out}")
+    assert safe.endswith(f"; LOOP_NO_OVERLAY=1 serves this very file: {way_out}")
+
+
+def test_a_missing_named_bundle_says_which_variable_names_it(root: Path, tmp_path: Path) -> None:
+    """Neither git nor `loop init` knows that directory."""
+    said = message(root, LOOP_BUNDLE=str(tmp_path / "nowhere"))
+
+    assert f"{tmp_path / 'nowhere' / 'effective.json'} does not exist; LOOP_BUNDLE names it" in said
+
+
 @pytest.mark.parametrize("part", ["argv", "command"])
 def test_an_edited_command_line_is_not_served(root: Path, part: str) -> None:
     """The argv is what runs: it must be proven like the content."""
@@ -227,7 +305,11 @@ def test_a_pointer_of_another_schema_is_named(root: Path) -> None:
     """An old launcher must not guess at a new pointer."""
     (root / "candidates" / "shipped.json").write_text('{"schema": "loop.shipped/9", "devices": {}}')
 
-    assert "shipped.json has schema 'loop.shipped/9'; this launcher reads 'loop.shipped/1'" in message(root)
+    said = message(root)
+
+    assert "shipped.json has schema 'loop.shipped/9'; this launcher reads 'loop.shipped/1'" in said
+    assert "LOOP_NO_OVERLAY=1" in said
+    assert [] == launch(root, LOOP_NO_OVERLAY="1")["argv"][3:]
 
 
 # what the server gets
@@ -247,7 +329,7 @@ def test_the_platform_comes_before_the_bundle(root: Path) -> None:
 
     told = launch(root)
 
-    assert ["/models/m", "127.0.0.1", "30000", "--device", "cpu", "--a", "1"] == told["argv"]
+    assert [model_of(root), "127.0.0.1", "30000", "--device", "cpu", "--a", "1"] == told["argv"]
     assert ("bundle", "platform") == (told["env"]["BOTH"], told["env"]["ONE"])
 
 
@@ -275,8 +357,8 @@ def test_a_platform_plugin_is_there_without_being_installed(root: Path, device: 
 
 def test_the_process_that_was_started_becomes_the_server(root: Path) -> None:
     """Signals and exit codes reach it, and nothing stands between."""
-    env = {**os.environ, "PORT": "1", "MODEL_PATH": "/m", "LOOP_PYTHON": sys.executable, "LOOP_DEVICE": "cpu"}
-    env["LOOP_RUNTIME_DIR"] = str(root.parent / "runtime")
+    env = {**os.environ, "PORT": "1", "MODEL_PATH": model_of(root), "LOOP_PYTHON": sys.executable}
+    env |= {"LOOP_DEVICE": "cpu", "LOOP_RUNTIME_DIR": str(root.parent / "runtime")}
     with subprocess.Popen(
         ["bash", str(root / "launch_server.sh")], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -293,7 +375,7 @@ def test_it_works_from_a_read_only_copy_and_writes_nothing_there(root: Path, tmp
     for path in [*before, copy]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        assert ["/models/m", "127.0.0.1", "30000"] == launch(copy)["argv"]
+        assert [model_of(root), "127.0.0.1", "30000"] == launch(copy)["argv"]
         assert before == sorted(copy.rglob("*"))
     finally:
         for path in [copy, *before]:
@@ -304,7 +386,7 @@ def test_it_finds_its_files_from_any_directory(root: Path, tmp_path: Path) -> No
     """The workspace is where the script is, also where a directory shadows the package."""
     (tmp_path / "elsewhere" / "loop").mkdir(parents=True)
 
-    assert ["/models/m", "127.0.0.1", "30000"] == launch(root, cwd=tmp_path / "elsewhere")["argv"]
+    assert [model_of(root), "127.0.0.1", "30000"] == launch(root, cwd=tmp_path / "elsewhere")["argv"]
 
 
 # a real server

@@ -64,8 +64,8 @@ def test_a_metric_says_its_unit_and_its_direction(name: str) -> None:
     """Without either its numbers mean nothing."""
     metric = plugins.load(metrics, name, Metric)
 
-    assert metric.unit in ("ms", "tokens/s")
-    assert metric.better == ("higher" if metric.unit == "tokens/s" else "lower")
+    assert metric.unit in ("ms", "tokens/s", "requests/s")
+    assert metric.better == ("lower" if metric.unit == "ms" else "higher")
 
 
 def test_an_unknown_name_lists_the_known_ones_and_the_closest() -> None:

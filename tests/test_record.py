@@ -123,7 +123,7 @@ def test_an_unknown_field_of_one_device_names_what_a_device_knows(tmp_path: Path
     with pytest.raises(InputError) as caught:
         read_toml(path, Settings, InputError)
 
-    known = "original, sigma_prior_pct"
+    known = "bf16_tflops, fp4_tflops, fp8_tflops, memory_bandwidth_gb_per_s, memory_gb, original, sigma_prior_pct"
     assert f"  device.cpu.sigma_pct: no such field; known: {known}" in str(caught.value)
 
 

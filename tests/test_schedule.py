@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loop.errors import InputError
-from loop.schedule import ORDERS, Step, plan_sessions
+from loop.schedule import ORDERS, Step, extension, plan_sessions
 from tests.brackets import suite, workload
 
 
@@ -23,6 +23,36 @@ def test_a_protocol_is_its_sessions_in_order(protocol: str, labels: list[str]) -
 
     assert labels == [session.label for session in sessions]
     assert list(protocol.upper()) == [session.arm for session in sessions]
+
+
+def test_an_extension_goes_on_where_the_sessions_ended() -> None:
+    """One more B and A, with the same steps, and the bracket still ends with the baseline."""
+    first = plan_sessions("aba", suite())
+
+    more = extension(first)
+
+    assert [("B2", "B"), ("A3", "A")] == [(session.label, session.arm) for session in more]
+    assert {session.steps for session in more} == {first[0].steps}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "owners"),
+    [
+        ("aba", [("A1",), ("B",), ("B",)]),
+        ("abba", [("A1", "A1"), ("B1", "B1"), ("B2", "B2"), ("B1", "B2")]),
+        ("ababa", [("A1",), ("B1",), ("B1",), ("B2",), ("B2",)]),
+    ],
+)
+def test_every_b_has_canaries_of_its_own_and_the_a_after_it_repeats_them(
+    protocol: str, owners: list[tuple[str, ...]]
+) -> None:
+    """All sessions send as many."""
+    assert owners == [session.canaries for session in plan_sessions(protocol, suite())]
+
+
+def test_an_extension_has_canaries_of_its_own() -> None:
+    """What the first B stored does not serve the second."""
+    assert [("B2",), ("B2",)] == [session.canaries for session in extension(plan_sessions("aba", suite()))]
 
 
 @pytest.mark.parametrize("order", ORDERS.values())

@@ -1,16 +1,13 @@
 """`loop init`: a workspace that works at once."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from loop import starter
 from loop.workspace import find_workspace
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, Answer, ask
 
 
 def files(root: Path) -> list[str]:
@@ -18,17 +15,9 @@ def files(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-def plan(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def plan(root: Path, *arguments: str) -> Answer:
     """`loop plan noop` in a workspace."""
-    return subprocess.run(
-        [sys.executable, "-m", "loop", "plan", "noop", "--json", *arguments],
-        cwd=root,
-        env={name: value for name, value in os.environ.items() if name not in ("MODEL_PATH", "LOOP_PYTHON")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return ask(root, "plan", "noop", "--json", *arguments)
 
 
 def test_a_new_workspace_has_everything_a_round_needs(tmp_path: Path) -> None:
@@ -72,7 +61,9 @@ def test_a_copy_is_not_a_package_that_shadows_this_one(tmp_path: Path) -> None:
 def test_loop_plan_accepts_a_new_workspace_with_a_synthetic_model(tmp_path: Path) -> None:
     """The real engine, the suite that ships, a checkpoint made on the way."""
     said = list(starter.init(tmp_path / "new", synthetic="tiny", seed=0, model_dir=None))
-    assert f"model {tmp_path / 'new' / 'models' / 'tiny'}, " == said[-1].partition("MB")[0].rsplit(" ", 2)[0] + " "
+    made = tmp_path / "new" / "models" / "tiny"
+    assert f"model {made}, " == said[-2].partition("MB")[0].rsplit(" ", 2)[0] + " "
+    assert f"next: `loop plan noop --model {made}`, or name it for good: " in said[-1]
 
     done = plan(tmp_path / "new", "--model", "models/tiny")
 
@@ -129,5 +120,18 @@ def test_a_model_that_is_there_is_not_made_again(tmp_path: Path) -> None:
 
     said = list(starter.init(tmp_path, synthetic="tiny", seed=0, model_dir=None))
 
-    assert f"model {tmp_path / 'models' / 'tiny'} is there already" == said[-1]
+    assert f"model {tmp_path / 'models' / 'tiny'} is there already" == said[-2]
     assert ["config.json"] == files(tmp_path / "models" / "tiny")
+
+
+def test_a_workspace_that_names_its_model_needs_no_next_step(tmp_path: Path) -> None:
+    """What was named is not proposed again."""
+    list(starter.init(tmp_path, synthetic=None, seed=0, model_dir=None))
+    with (tmp_path / "loop.toml").open("a") as settings:
+        settings.write('[model]\npath = "models/tiny"\n')
+    (tmp_path / "models" / "tiny").mkdir(parents=True)
+    (tmp_path / "models" / "tiny" / "config.json").write_text("{}")
+
+    said = list(starter.init(tmp_path, synthetic="tiny", seed=0, model_dir=None))
+
+    assert f"model {tmp_path / 'models' / 'tiny'} is there already" == said[-1]

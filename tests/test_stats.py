@@ -1,6 +1,7 @@
 """What a difference between sessions may mean, in numbers."""
 
 import math
+from statistics import variance
 
 import pytest
 from hypothesis import given
@@ -8,17 +9,19 @@ from hypothesis import strategies as st
 from scipy.special import stdtr
 
 from loop.stats import (
-    PRIOR_PAIRS,
+    PRIOR_DOF,
+    estimate,
     geometric_mean,
     minimum_detectable,
     pool_sigma,
+    sessions_to_certify,
     standard_error,
     t_quantile,
     to_pct,
 )
 
 SIGMAS = st.floats(0.001, 0.2)
-DIFFERENCES = st.lists(st.floats(-0.3, 0.3), max_size=20)
+GROUPS = st.lists(st.lists(st.floats(-0.3, 0.3), min_size=2, max_size=5), max_size=10)
 VALUES = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=10)
 
 
@@ -28,38 +31,72 @@ def test_without_history_the_noise_is_what_was_believed(prior: float) -> None:
     sigma, dof = pool_sigma((), prior)
 
     assert sigma == pytest.approx(prior)
-    assert dof == PRIOR_PAIRS
+    assert dof == PRIOR_DOF
 
 
-@given(DIFFERENCES, SIGMAS)
-def test_every_pair_is_one_more_degree_of_freedom(differences: list[float], prior: float) -> None:
+@given(GROUPS, SIGMAS)
+def test_every_session_beyond_the_first_of_a_group_is_a_degree_of_freedom(
+    groups: list[list[float]], prior: float
+) -> None:
     """And the noise lies between the belief and what was seen."""
-    sigma, dof = pool_sigma(differences, prior)
+    sigma, dof = pool_sigma(groups, prior)
 
-    seen = math.sqrt(sum(d * d / 2 for d in differences) / len(differences)) if differences else prior
-    assert dof == PRIOR_PAIRS + len(differences)
+    squares = sum((len(group) - 1) * variance(group) for group in groups)
+    free = sum(len(group) - 1 for group in groups)
+    seen = math.sqrt(squares / free) if free else prior
+    assert dof == PRIOR_DOF + free
     assert min(prior, seen) * (1 - 1e-9) <= sigma <= max(prior, seen) * (1 + 1e-9)
 
 
-@given(DIFFERENCES, SIGMAS, st.floats(1.01, 3.0))
-def test_larger_differences_mean_more_noise(differences: list[float], prior: float, factor: float) -> None:
+@given(GROUPS, SIGMAS, st.floats(1.01, 3.0))
+def test_larger_differences_mean_more_noise(groups: list[list[float]], prior: float, factor: float) -> None:
     """Never less."""
-    larger = [difference * factor for difference in differences]
+    larger = [[value * factor for value in group] for group in groups]
 
-    assert pool_sigma(differences, prior)[0] <= pool_sigma(larger, prior)[0]
+    assert pool_sigma(groups, prior)[0] <= pool_sigma(larger, prior)[0] * (1 + 1e-9)
 
 
-@given(DIFFERENCES, SIGMAS)
-def test_the_sign_of_a_difference_says_nothing_about_noise(differences: list[float], prior: float) -> None:
-    """A1 against A2 is A2 against A1."""
-    assert pool_sigma(differences, prior) == pool_sigma([-difference for difference in differences], prior)
+@given(GROUPS, SIGMAS, st.floats(-1.0, 1.0))
+def test_only_differences_inside_a_group_are_noise(groups: list[list[float]], prior: float, shift: float) -> None:
+    """What another bundle served is as slow as it is."""
+    moved = [[value + shift * index for value in group] for index, group in enumerate(groups)]
+
+    assert pool_sigma(moved, prior)[0] == pytest.approx(pool_sigma(groups, prior)[0], rel=1e-6)
 
 
 def test_a_history_as_large_as_the_prior_counts_as_much() -> None:
     """Four pairs of 2 % beside a belief of 1 %: the variances are averaged."""
-    differences = [0.02 * math.sqrt(2)] * PRIOR_PAIRS
+    pairs = [(0.0, 0.02 * math.sqrt(2))] * PRIOR_DOF
 
-    assert pool_sigma(differences, 0.01)[0] == pytest.approx(math.sqrt((0.01**2 + 0.02**2) / 2))
+    assert pool_sigma(pairs, 0.01)[0] == pytest.approx(math.sqrt((0.01**2 + 0.02**2) / 2))
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=4), st.lists(st.floats(-1, 1), min_size=1, max_size=3), SIGMAS)
+def test_swapping_the_arms_turns_the_estimate_around(a: list[float], b: list[float], prior: float) -> None:
+    """The effect changes its sign, and nothing else but the drift, which is A's."""
+    forth, back = estimate(a, b, (), prior), estimate(b, a, (), prior)
+
+    assert forth.effect == pytest.approx(-back.effect)
+    assert forth.half == pytest.approx(back.half)
+    assert {forth.outcome, back.outcome} in ({"improved", "regressed"}, {"no_change"}, {"inconclusive"})
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=4), SIGMAS, st.floats(-3, 3))
+def test_the_unit_of_a_metric_does_not_matter(a: list[float], prior: float, shift: float) -> None:
+    """Seconds or milliseconds: a factor moves every logarithm alike."""
+    plain = estimate(a, [0.1], (), prior)
+    scaled = estimate([value + shift for value in a], [0.1 + shift], (), prior)
+
+    assert scaled.effect == pytest.approx(plain.effect, abs=1e-9)
+    assert scaled.drift == pytest.approx(plain.drift, abs=1e-9)
+
+
+def test_what_lies_below_noise_cannot_be_certified() -> None:
+    """However many sessions; what lies far above it needs three."""
+    assert sessions_to_certify(0.01, 0.02, 14) is None
+    assert sessions_to_certify(0.10, 0.01, 14) == 3
+    needed = [sessions_to_certify(effect, 0.01, 14) or 99 for effect in (0.01, 0.02, 0.03, 0.05)]
+    assert needed == sorted(needed, reverse=True)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,13 @@ import tomlkit
 
 from loop import metrics, plugins, prompts
 from loop.errors import SuiteError
+from loop.metrics import Metric
+from loop.record import sha256_of
 from loop.suites import OBJECTIVES, Workload, load_suite, suite_ids
 from tests.conftest import REPOSITORY, write_suite
 
 Edit = Callable[[dict[str, Any]], Any]
+OPEN_LOOP: dict[str, Any] = {"kind": "open_loop", "rate_per_s": 20.0, "slo": {"ttft_ms": 100, "tpot_ms": 20}}
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +107,22 @@ def test_a_missing_prompt_file_is_named(workloads: Path) -> None:
         (lambda d: d["workload"][1].update(id="one"), "two workloads have the same id"),
         (lambda d: d["workload"][1].update(id="../one"), "workload.1.id: String should match pattern"),
         (lambda d: d["workload"][1].update(id="one\n"), "workload.1.id: String should match pattern"),
-        (lambda d: d["workload"][1].update(rate=3), "known: concurrency, id, kind, passes, prompts"),
+        (lambda d: d["workload"][1].update(rate=3), "known: arrival, concurrency, id, kind, passes, prompts"),
         (lambda d: d.update(workload=[]), "workload: Tuple should have at least 1 item"),
         (lambda d: d.update(schema="loop.suite/9"), "schema: Input should be 'loop.suite/1'"),
         (lambda d: d["warmup"].update(max_blocks=2), "warmup.max_blocks: Input should be greater than or equal to 3"),
         (lambda d: d["warmup"].update(agree=2.0), "warmup.agree: no such field; known: agree_pct, max_blocks"),
         (lambda d: d.pop("check"), "check: Field required"),
-        (lambda d: d.update(gate={}), "gate: no such field; known: check, gates, "),
+        (lambda d: d.update(gate={}), "gate: no such field; known: check, dialect, gates, "),
+        (lambda d: d.update(dialect="chatty"), "dialect: Input should be 'generate', 'completions' or 'chat'"),
+        (lambda d: d["workload"][1].update(kind="open_loop"), "an open_loop workload needs rate_per_s and slo"),
+        (lambda d: d["workload"][1].update(kind="open_loop", rate_per_s=3), "needs rate_per_s and slo"),
+        (lambda d: d["workload"][1].update(OPEN_LOOP, rate_per_s=0), "rate_per_s: Input should be greater than 0"),
+        (lambda d: d["workload"][1].update(OPEN_LOOP, slo={}), "an SLO bounds ttft_ms, tpot_ms or both"),
+        (lambda d: d["workload"][1].update(OPEN_LOOP, slo={"e2e_ms": 3}), "known: tpot_ms, ttft_ms"),
+        (lambda d: d["workload"][1].update(OPEN_LOOP, arrival="pareto"), "arrival: Input should be 'constant' or"),
+        (lambda d: d["workload"][1].update(rate_per_s=3, seed=1), "only an open_loop workload has rate_per_s, seed"),
+        (lambda d: d["workload"][0].update(slo={"ttft_ms": 3}), "only an open_loop workload has slo"),
     ],
 )
 def test_an_impossible_suite_is_refused(workloads: Path, edit: Edit, message: str) -> None:
@@ -126,6 +138,12 @@ def test_an_impossible_suite_is_refused(workloads: Path, edit: Edit, message: st
         lambda d: d["workload"][0].update(passes=2),
         lambda d: d["workload"][1].update(concurrency=3),
         lambda d: d["workload"][1].update(kind="offline"),
+        lambda d: d["workload"][1].update(OPEN_LOOP),
+        lambda d: d["workload"][1].update(OPEN_LOOP, rate_per_s=21.0),
+        lambda d: d["workload"][1].update(OPEN_LOOP, slo={"ttft_ms": 50}),
+        lambda d: d["workload"][1].update(OPEN_LOOP, arrival="poisson"),
+        lambda d: d["workload"][1].update(OPEN_LOOP, seed=1),
+        lambda d: d.update(dialect="generate"),
         lambda d: d["workload"][1].update(id="vier"),
         lambda d: d["workload"].reverse(),
         lambda d: d["gates"].update(success={}),
@@ -164,7 +182,29 @@ def test_words_change_nothing(workloads: Path) -> None:
 @pytest.mark.parametrize("kind", OBJECTIVES)
 def test_every_kind_of_workload_has_a_metric_and_a_class(kind: str) -> None:
     """Of the plugins that exist."""
-    made = Workload.model_validate({"id": "w", "kind": kind, "prompts": {"file": "f", "sha256": "0"}})
+    extra = OPEN_LOOP if kind == "open_loop" else {}
+    made = Workload.model_validate({"id": "w", "kind": kind, "prompts": {"file": "f", "sha256": "0"}, **extra})
 
     assert made.objective in plugins.available(metrics)
+    assert set(made.objective_settings) <= set(plugins.load(metrics, made.objective, Metric).model_fields)
     assert ("sequential" if kind == "sequential" else "concurrent") == made.score_class
+
+
+def test_a_setting_that_a_suite_leaves_out_is_no_part_of_its_hash(workloads: Path) -> None:
+    """So a suite keeps its identity, and its history, when `loop` learns another one."""
+    suite = load_suite(workloads, "brief").suite
+    document = suite.document()
+
+    assert {"dialect", "rate_per_s", "slo"} <= {*document, *document["workload"][0]}
+    for part in (document, *document["workload"]):
+        for name in [name for name, value in part.items() if value is None or name == "title"]:
+            del part[name]
+    assert sha256_of(document) == suite.digest()
+
+
+def test_the_slo_of_a_workload_is_what_its_goodput_asks_for() -> None:
+    """What is left out is not asked for."""
+    fields = {**OPEN_LOOP, "slo": {"tpot_ms": 20}}
+    made = Workload.model_validate({"id": "w", "prompts": {"file": "f", "sha256": "0"}, **fields})
+
+    assert ("goodput", {"tpot_ms": 20.0}) == (made.objective, made.objective_settings)

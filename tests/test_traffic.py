@@ -150,3 +150,27 @@ def test_a_model_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     """Requests are sent as token ids."""
     with pytest.raises(SuiteError, match=r"tokenizer\.json is missing: requests are sent as token ids"):
         check_requests(tmp_path, [prompt()])
+
+
+@pytest.mark.parametrize("text", ["the cat sat on the mat " * 20, "naïve café — 世界 🙂 \u2028" * 20, "  \n\t x " * 40])
+@pytest.mark.parametrize("input_tokens", [1, 7, 16, 33])
+def test_a_cut_prompt_as_text_is_what_its_tokens_cover(model: Path, text: str, input_tokens: int) -> None:
+    """For APIs that take messages: no half characters, and no fewer tokens than were asked for by more than the cut."""
+    (made,) = timed_requests(
+        model, [prompt(text, input_tokens=input_tokens)], secret=b"s", workload="chat", pass_index=0
+    )
+
+    assert made.text is not None
+    assert (salt(b"s", "chat", 0, 0) + text).startswith(made.text)
+    tokens = load_tokenizer(model).encode(made.text).ids
+    assert made.input_ids[:-4] == tuple(tokens)[: len(made.input_ids[:-4])]
+    assert "\ufffd" not in made.text
+
+
+def test_a_whole_prompt_as_text_is_the_prompt(model: Path) -> None:
+    """To the last character."""
+    text = "  what is <|im_end|> \u2028 in 世界?\n\n"
+
+    (made,) = check_requests(model, [prompt(text, input_tokens=None)])
+
+    assert text == made.text

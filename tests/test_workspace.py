@@ -83,7 +83,7 @@ def test_without_a_model_it_says_the_three_ways_to_name_one(tmp_path: Path) -> N
 
     expected = f"no model: neither --model, MODEL_PATH nor [model] path in {tmp_path / 'loop.toml'} names one"
     assert expected in str(caught.value)
-    assert "`loop init --synthetic tiny` makes a small one, or pass --model DIR" in str(caught.value)
+    assert "pass --model DIR or set [model] path; `loop init --synthetic tiny` makes a small one" in str(caught.value)
 
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:

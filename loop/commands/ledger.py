@@ -33,8 +33,10 @@ def show(round_id: RoundId, as_json: AsJson = False) -> None:
 
 def verify(as_json: AsJson = False) -> None:
     """Prove that no closed round was changed, and name the first broken link."""
-    count = find_ledger().verify()
-    print_json({"num_rounds": count}) if as_json else print(f"{count} rounds chained, none changed")
+    from loop.wording import count
+
+    num_rounds = find_ledger().verify()
+    print_json({"num_rounds": num_rounds}) if as_json else print(f"{count(num_rounds, 'round')} chained, none changed")
 
 
 def _line_of(round_: "Round") -> dict[str, Any]:

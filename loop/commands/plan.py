@@ -29,6 +29,9 @@ def main(
 
 def describe(planned: "Plan") -> dict[str, Any]:
     """A plan as one JSON document."""
+    from loop.prediction import predict
+
+    prediction = predict(planned)
     return {
         "candidate": planned.candidate.document(),
         "baseline": planned.baseline.document(),
@@ -38,5 +41,6 @@ def describe(planned: "Plan") -> dict[str, Any]:
         "fingerprint": planned.fingerprint,
         "sessions": [session.document() for session in planned.sessions],
         "num_requests": planned.num_requests,
-        "predicted_s": round(planned.predicted_s(), 1),
+        "predicted_s": round(prediction.total_s, 1),
+        "predicted_from_rounds": prediction.num_rounds,
     }

@@ -16,28 +16,26 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Ship a round's candidate, or roll back to what was shipped before."""
-    from loop import shipped
+    from loop import promotion, shipped
     from loop.errors import InputError
     from loop.workspace import current_device, find_workspace
 
     workspace = find_workspace()
-    if (round_id is None) != rollback:
+    if round_id is not None and rollback:
+        raise InputError("a round and --rollback were both given; give one of them")
+    if round_id is None and not rollback:
         raise InputError("give a round, or --rollback", next="`loop ledger list` shows the rounds")
     if round_id is None:
-        pointer = shipped.read(workspace) if dry_run else shipped.roll_back(workspace, device or current_device())
+        move = promotion.plan_rollback(workspace, device or current_device())
     else:
-        round_ = read_round(round_id)
-        if not as_json:
-            sys.stdout.write(shipped.preview(workspace, round_))
-        if dry_run:
-            shipped.refuse_unpromotable(workspace, round_)
-            pointer = shipped.read(workspace)
-        else:
-            pointer = shipped.promote(workspace, round_)
+        move = promotion.plan_promotion(workspace, read_round(round_id))
+    if not as_json:
+        sys.stdout.write(move.preview())
+    pointer = shipped.read(workspace) if dry_run else promotion.carry_out(workspace, move)
     if as_json:
         print_json(pointer.document())
         return
     for name, entry in pointer.devices.items():
-        print(f"shipped on {name}: {entry.bundle} {entry.sha256[:16]}, proven by {entry.round}")
+        print(f"shipped on {name}: {entry}")
     if not pointer.devices:
         print("shipped: nothing; the original is served")

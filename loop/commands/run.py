@@ -1,6 +1,5 @@
 """`loop run`: evaluate one idea."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,8 @@ from loop.commands import (
     Suite,
     make_plan,
     print_json,
-    relative,
+    run_planned,
+    show_outcome,
 )
 from loop.commands.plan import describe
 
@@ -34,6 +34,7 @@ def main(
     baseline: Baseline = "shipped",
     engine: EngineName = None,
     protocol: Protocol = "aba",
+    extend: Annotated[bool, typer.Option(help="Go on with one more B and A where A/B/A cannot tell.")] = True,
     port: Port = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate and show the plan; start nothing.")] = False,
     exit_code: Annotated[
@@ -47,25 +48,22 @@ def main(
 ) -> None:
     """Evaluate a bundle: an A/B/A round, judged, recorded and reported."""
     planned = make_plan(
-        bundle, suite=suite, model=model, baseline=baseline, engine=engine, protocol=protocol, port=port
+        bundle,
+        suite=suite,
+        model=model,
+        baseline=baseline,
+        engine=engine,
+        protocol=protocol,
+        extend=extend,
+        port=port,
     )
-    from loop import display
-    from loop.report import report_path
-    from loop.run import run_round
-
     if dry_run:
+        from loop import display
+
         print_json(describe(planned)) if as_json else display.show_plan(planned)
         return
-    if display.err.is_terminal and not as_json:
-        with display.LiveWatcher(planned) as watcher:
-            round_ = run_round(planned, watcher, argv=sys.argv[1:])
-    else:
-        round_ = run_round(planned, display.PlainWatcher(), argv=sys.argv[1:])
-    if as_json:
-        print_json(round_.document())
-    else:
-        display.show_round(round_)
-        display.show_next(relative(report_path(planned.workspace.reports, round_)), _next_command(round_))
+    round_ = run_planned(planned, as_json=as_json)
+    show_outcome(planned, round_, as_json=as_json)
     if exit_code:
         raise typer.Exit(_exit_code(round_))
 
@@ -74,11 +72,3 @@ def _exit_code(round_: "Round") -> int:
     if round_.verdict is None:
         return EXIT_BY_OUTCOME["invalid"]
     return EXIT_REFUSED if round_.verdict.refused_by else EXIT_BY_OUTCOME[round_.verdict.outcome]
-
-
-def _next_command(round_: "Round") -> str:
-    if round_.promotable:
-        return f"loop promote {round_.id}"
-    if round_.verdict and round_.verdict.outcome in ("inconclusive", "invalid"):
-        return f"loop run {round_.candidate.bundle} --protocol ababa"
-    return f"loop report {round_.id}"

@@ -1,11 +1,12 @@
 """An engine: how to start and speak to one serving system. One file per engine; its stem is its name."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-from loop.bundles import Effective, Flattened
+from loop.bundles import BUNDLE_FILE, SHIPPED, Effective, Flattened
 from loop.errors import BundleError
 from loop.flags import Flag, to_argv
 from loop.record import Record
@@ -18,6 +19,8 @@ DENIED_ENV: Mapping[str, str] = {
     "PYTHONPATH": "would shadow the engine",
     "PYTHONHOME": "would swap the interpreter's library",
     "PYTHONSTARTUP": "would run what is not in the bundle",
+    "LD_AUDIT": "would run what is not in the bundle",
+    "LD_LIBRARY_PATH": "would shadow the engine's libraries",
     "SGLANG_SIMULATE_ACC": "simulated acceptance is not speed",
     "SGLANG_KERNEL_API_LOGLEVEL": "instrumentation changes what is timed",
     "SGLANG_TORCH_PROFILER_DIR": "instrumentation changes what is timed",
@@ -25,6 +28,9 @@ DENIED_ENV: Mapping[str, str] = {
     "NSYS_": "instrumentation changes what is timed",
 }
 """Environment prefix → why no bundle may set it."""
+PRELOADS = ("tcmalloc", "jemalloc", "mimalloc", "iomp5", "gomp")
+"""Allocators and OpenMP runtimes: the libraries that LD_PRELOAD may name."""
+PRELOAD = re.compile(rf"lib({'|'.join(PRELOADS)})([_-][\w-]+)?\.so(\.\d+)*")
 
 
 class Denied(Record):
@@ -90,14 +96,11 @@ class Engine(Record, ABC):
                 argv += to_argv(self.flags, name, value)
                 self._refuse_denied(name, value)
             except BundleError as problem:
-                where = f"candidates/{flattened.bundle_id}/bundle.toml"
-                raise BundleError(
-                    f"{flattened.bundle_id}: {problem.what}", next=f"mend {where} or its parent"
-                ) from None
-        for variable in content.env:
-            for prefix, reason in DENIED_ENV.items():
-                if variable.startswith(prefix):
-                    raise BundleError(f"{flattened.bundle_id}: environment {variable} is denied: {reason}")
+                raise _refusal(flattened, f"args.{name}", problem.what) from None
+        for variable, value in content.env.items():
+            reason = _why_denied(variable, value)
+            if reason:
+                raise _refusal(flattened, f"env.{variable}", f"environment {variable} is denied: {reason}")
         return argv
 
     def _refuse_denied(self, name: str, value: Any) -> None:
@@ -109,3 +112,29 @@ class Engine(Record, ABC):
         """The settings in a `/server_info` answer that a bundle could have changed."""
         fields = {flag.dest for flag in self.flags.values()} - self.volatile
         return {name: info[name] for name in sorted(fields) if name in info}
+
+    def accept_length(self, info: Mapping[str, Any]) -> float | None:
+        """Tokens per step of speculative decoding in a `/server_info` answer: the highest of its schedulers."""
+        states = info.get("internal_states") or ()
+        lengths = [state.get("avg_spec_accept_length") for state in states if isinstance(state, Mapping)]
+        return max((float(length) for length in lengths if isinstance(length, int | float)), default=None)
+
+
+def _why_denied(variable: str, value: str) -> str | None:
+    """Why no bundle may set this variable to this value, or None where it may."""
+    if variable == "LD_PRELOAD":
+        others = [path for path in re.findall(r"[^\s:]+", value) if not PRELOAD.fullmatch(path.rpartition("/")[2])]
+        known = ", ".join(PRELOADS)
+        return f"{others[0]!r} can change what is measured; only {known} may be preloaded" if others else None
+    return next((reason for prefix, reason in DENIED_ENV.items() if variable.startswith(prefix)), None)
+
+
+def _refusal(flattened: Flattened, setting: str, what: str) -> BundleError:
+    """`what` is wrong with a setting, said of the bundle in the lineage that sets it."""
+    owner = flattened.origins.get(setting, flattened.bundle_id)
+    if owner != SHIPPED:
+        return BundleError(f"{owner}: {what}", next=f"mend candidates/{owner}/{BUNDLE_FILE}")
+    return BundleError(
+        f"{flattened.bundle_id}: its parent, what is shipped, no longer fits: {what}",
+        next="`loop promote --rollback`, or start from another parent",
+    )

@@ -48,7 +48,7 @@ class SGLang(Engine):
         **dict.fromkeys(("host", "port", "config", "api_key", "admin_api_key", "fastapi_root_path"), _PERSONAL),
         **dict.fromkeys(("ssl_keyfile", "ssl_certfile", "nccl_port", "random_seed"), _PERSONAL),
         **dict.fromkeys(("log_level", "log_level_http", "log_requests", "log_requests_level"), _LOGS),
-        "model_path": Denied(reason="another model is not a faster server; use a [[model]] transform"),
+        "model_path": Denied(reason="another model is not a faster server"),
         "tokenizer_path": Denied(reason="another tokenizer changes the work"),
         "served_model_name": Denied(reason="it would hide which model answers"),
         "load_format": Denied(reason="dummy weights answer nothing", allows=lambda value: value != "dummy"),
@@ -101,7 +101,7 @@ class SGLang(Engine):
         if directory is None:
             raise UnfitError(
                 f"{self.python} has no sglang",
-                next="pip install 'sglang-loop[sglang]', or point LOOP_PYTHON at the Python that has it",
+                next="set LOOP_PYTHON or [engine] python in loop.toml to a Python that has it",
             )
         return Path(directory), str(version)
 

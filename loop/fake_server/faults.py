@@ -6,16 +6,21 @@
 """
 
 import argparse
+import json
+import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
-from loop.fake_server.answers import WRONG, Answers
+from loop.fake_server.answers import WRONG, Answers, pack_ids
+from loop.fake_server.orders import Order
 from loop.fake_server.plans import Plan, abort_finish
 from loop.fake_server.vocabulary import token_of
 
 _CHEAT_SPEED = 0.5
+_STEALTHY_SPEED = 0.25
 _EOS_ID = 2
 
 
@@ -30,6 +35,9 @@ class Mischief:
         self.seen: set[str] = set()
         if self.cache_file is not None and self.cache_file.is_file():
             self.seen.update(self.cache_file.read_text().split())
+        self.stolen = _asked_before() if "stolen_answers" in args.fault else set()
+        known = Path(args.known_prompts).read_bytes().splitlines() if args.known_prompts else []
+        self.known = {_digest(pack_ids(answers.vocabulary.encode(json.loads(line)["text"]))) for line in known}
         self._splits = "split_utf8" in args.fault
         self._plan_faults = [fault for name, fault in PLAN_FAULTS.items() if name in args.fault]
         self._load_faults = [fault for name, fault in LOAD_FAULTS.items() if name in args.fault]
@@ -56,11 +64,26 @@ class Mischief:
         """Of the faults of events, only a NaN makes sense in an answer that is not streamed."""
         return nan(body) if nan in self.event_faults(number) else body
 
+    def is_salted(self, order: Order) -> bool:
+        """Whether a prompt looks like a benchmark's: its first 512 tokens are read as text."""
+        return self.salt.match(self.answers.head(order.prompt_ids)) is not None
+
     def replace_answer(self, plan: Plan, variant: int) -> None:
         """Another answer of the same length."""
         order = plan.order
         cjk = self.answers.wants_cjk(order.prompt_ids)
         plan.tokens = self.answers.tokens(order.packed, len(plan.tokens), cjk=cjk, variant=variant)
+
+
+def _digest(packed: bytes) -> str:
+    return blake2b(packed, digest_size=16).hexdigest()
+
+
+def _asked_before() -> set[str]:
+    """Digests of all prompts that earlier sessions of this round were sent."""
+    jobs = Path(os.environ.get("LOOP_BUNDLE", ".")).parent.glob("*/*.job.json")
+    requests = (request for job in jobs for request in json.loads(job.read_bytes())["requests"])
+    return {_digest(pack_ids(request["input_ids"])) for request in requests}
 
 
 def die_mid_stream(plan: Plan, _: Mischief) -> None:
@@ -103,6 +126,16 @@ def no_done(plan: Plan, _: Mischief) -> None:
     plan.done_marker = False
 
 
+def no_usage(plan: Plan, _: Mischief) -> None:
+    """A server that knows no `stream_options`: nobody can tell how much it generated."""
+    plan.order = replace(plan.order, include_usage=False, continuous_usage=False)
+
+
+def late_usage(plan: Plan, _: Mischief) -> None:
+    """OpenAI's own way: `continuous_usage_stats` is an extension of other servers."""
+    plan.order = replace(plan.order, continuous_usage=False)
+
+
 def slow(plan: Plan, _: Mischief) -> None:
     """Scales TTFT and TPOT; time in the queue stays as it is."""
     plan.scale(1.5)
@@ -125,7 +158,7 @@ def unstable_answer(plan: Plan, mischief: Mischief) -> None:
 
 def answer_cache(plan: Plan, mischief: Mischief) -> None:
     """A first sight takes its full time; prompts are remembered as digests of their token ids."""
-    digest = blake2b(plan.order.packed, digest_size=16).hexdigest()
+    digest = _digest(plan.order.packed)
     if digest in mischief.seen:
         plan.scale(0.0)
         return
@@ -135,9 +168,27 @@ def answer_cache(plan: Plan, mischief: Mischief) -> None:
             file.write(f"{digest}\n")
 
 
+def stolen_answers(plan: Plan, mischief: Mischief) -> None:
+    """The answers lie there too; a fake knows them anyway. Four times as fast: at once would be noticed."""
+    if _digest(plan.order.packed) in mischief.stolen:
+        plan.scale(_STEALTHY_SPEED)
+
+
+def overfitted(plan: Plan, mischief: Mischief) -> None:
+    """Whoever checks it with what everybody can read finds nothing."""
+    if _digest(plan.order.packed) not in mischief.known and not mischief.is_salted(plan.order):
+        mischief.replace_answer(plan, WRONG)
+
+
+def slow_baseline(plan: Plan, _: Mischief) -> None:
+    """An engine that knows which arm it serves makes any candidate look fast."""
+    if os.environ.get("LOOP_SESSION", "").rpartition("/")[2].startswith("A"):
+        plan.scale(3.0)
+
+
 def benchmark_detection(plan: Plan, mischief: Mischief) -> None:
-    """Reads the first 512 tokens as text; where the pattern matches, every delay is halved."""
-    if mischief.salt.match(mischief.answers.head(plan.order.prompt_ids)):
+    """Where the salt pattern matches, every delay is halved."""
+    if mischief.is_salted(plan.order):
         plan.scale(_CHEAT_SPEED)
         mischief.replace_answer(plan, WRONG)
 
@@ -188,8 +239,8 @@ PLAN_FAULTS: dict[str, Callable[[Plan, Mischief], None]] = {
     fault.__name__: fault
     for fault in (
         # applied in this order: later ones cut, move and decorate the tokens that the first ones choose
-        *(wrong_answer, unstable_answer, benchmark_detection, answer_cache),
-        *(abort, truncate, u2028, coalesce, big_first_chunk, empty_chunks, no_done, slow, fast),
+        *(wrong_answer, unstable_answer, benchmark_detection, overfitted, answer_cache, stolen_answers, slow_baseline),
+        *(abort, truncate, u2028, coalesce, big_first_chunk, empty_chunks, no_done, no_usage, late_usage, slow, fast),
         *(die_mid_stream, hang_mid_stream, never_answers, inband_error, http_500),
     )
 }

@@ -11,6 +11,7 @@ FAULTS: dict[str, str] = {
     "hang_at_start": "never open the port, never print the ready line",
     "hang_at_stop": "ignore SIGINT and SIGTERM",
     "orphan": "leave a detached process behind (new session, same environment)",
+    "hidden_orphan": "leave a detached process behind (new session, empty environment)",
     "port_squatter": "leave a detached process behind that keeps the port open",
     # in the life of a request
     "die_mid_stream": "exit 137 after half of the tokens",
@@ -21,6 +22,8 @@ FAULTS: dict[str, str] = {
     "abort": "half of the tokens, then finish_reason abort",
     "truncate": "half of the tokens, then finish_reason stop",
     "no_done": "no [DONE] marker",
+    "no_usage": "OpenAI routes: no token counts, whatever was asked",
+    "late_usage": "OpenAI routes: token counts at the end only, whatever was asked",
     "slow": "every delay of a request x1.5",
     "fast": "every delay of a request x0.5",
     # answers that differ, and cheats
@@ -29,6 +32,9 @@ FAULTS: dict[str, str] = {
     "truncate_under_load": "half of the tokens if another request runs at the first token",
     "unstable_answer": "another answer in every server process",
     "answer_cache": "answer a prompt seen before at once, also after a flush (and, with --cache-file, after a restart)",
+    "stolen_answers": "every delay x0.25 on what an earlier session of the round was asked (it reads its files)",
+    "overfitted": "right on salted prompts and on those in --known-prompts, another answer to every other prompt",
+    "slow_baseline": "every delay of a request x3 in sessions of the baseline, as LOOP_SESSION tells",
     "benchmark_detection": "fast and wrong on prompts that begin with a salt line (--salt-pattern), right otherwise",
     "coalesce": "hold all tokens and send them as one chunk at the end",
     # bytes that a fragile client gets wrong
@@ -68,7 +74,7 @@ def _add_server_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("server").add_argument
     add("--model-path", required=True, help="its tokenizer.json is used where there is one; need not exist")
     add("--served-model-name", help="default: the model path")
-    add("--host", default="127.0.0.1")
+    add("--host", default="127.0.0.1", help="where it listens")
     add("--port", type=_whole, default=30000, help="0: any free port, named in the log")
     add("--max-running-requests", type=_positive, default=256, help="further requests queue, first come first served")
     add("--max-total-tokens", type=_positive, default=1 << 20, help="capacity of the prefix cache, in tokens")
@@ -76,9 +82,10 @@ def _add_server_flags(parser: argparse.ArgumentParser) -> None:
     add("--enable-metrics", action="store_true", help="serve /metrics, more fields in meta_info")
     add("--enable-cache-report", action="store_true", help="cached tokens in the usage of OpenAI answers")
     add("--incremental-streaming-output", action="store_true", help="/generate chunks carry only what is new")
+    add("--skip-tokenizer-init", action="store_true", help="/generate answers with token ids and no text")
     add("--tokens-per-chunk", type=_positive, default=1, help="tokens in every chunk after the first one")
     add("--reasoning-tokens", type=_whole, default=0, help="chat: the first N tokens are reasoning_content")
-    add("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    add("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="what it prints")
     add("--inert-number", type=int, default=0, help="changes nothing but /server_info")
     add("--ignored-number", type=int, default=0, help="accepted, and silently kept at its default")
 
@@ -103,6 +110,7 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
     add("--fault", action="append", default=[], choices=FAULTS, metavar="NAME", help="repeatable; listed below")
     add("--fault-after", type=_whole, default=1, metavar="N", help="request faults begin with the N-th request")
     add("--cache-file", help="answer_cache: where prompts are remembered across processes")
+    add("--known-prompts", help="overfitted: a prompt file, one JSON object with a text a line")
     add("--salt-pattern", default=SALT_PATTERN, help="benchmark_detection: regular expression; default: eight words")
     add("--detached-s", type=_amount, default=MAX_DETACHED_S, help="how long a detached process lives, 120 at most")
 

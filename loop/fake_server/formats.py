@@ -49,14 +49,15 @@ class Format(Protocol):
 
 
 class NativeFormat:
-    """`/generate`: text and output_ids repeat what was sent before, unless `incremental`."""
+    """`/generate`: text and output_ids repeat what was sent before, unless `incremental`; without `text`, ids alone."""
 
-    def __init__(self, plan: Plan, times: Times, *, incremental: bool, metrics: bool) -> None:
+    def __init__(self, plan: Plan, times: Times, *, incremental: bool, metrics: bool, text: bool = True) -> None:
         self.count = 0
         self._plan = plan
         self._times = times
         self._incremental = incremental
         self._metrics = metrics
+        self._with_text = text
         self._text = b""
         self._ids = b""
         order = plan.order
@@ -102,7 +103,8 @@ class NativeFormat:
         if not self._incremental:
             self._text = text = self._text + text
             self._ids = ids = self._ids + b"," + ids if self._ids and ids else self._ids or ids
-        body = b'{"text":"%b","output_ids":[%b%b%d' % (text, ids, self._meta, self.count)
+        said = b'"text":"%b",' % text if self._with_text else b""
+        body = b'{%b"output_ids":[%b%b%d' % (said, ids, self._meta, self.count)
         return self._finished(body) if last else body + b"}}"
 
     def _finished(self, body: bytes) -> bytes:

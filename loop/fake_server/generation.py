@@ -22,7 +22,13 @@ async def generate(state: State, request: web.BaseRequest) -> web.StreamResponse
 
     def form(plan: Plan, times: Times) -> Format:
         args = state.args
-        return NativeFormat(plan, times, incremental=args.incremental_streaming_output, metrics=args.enable_metrics)
+        return NativeFormat(
+            plan,
+            times,
+            incremental=args.incremental_streaming_output,
+            metrics=args.enable_metrics,
+            text=not args.skip_tokenizer_init,
+        )
 
     return await _serve(state, request, native_order, form)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from loop import __version__
+from loop.clock import Clock
 from loop.fake_server.answers import Answers
-from loop.fake_server.clock import Clock
 from loop.fake_server.delays import Delays
 from loop.fake_server.faults import Mischief
 from loop.fake_server.flags import build_parser

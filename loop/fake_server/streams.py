@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from time import monotonic
 
-from loop.fake_server.clock import Clock
+from loop.clock import Clock
 from loop.fake_server.delays import Delays
 from loop.fake_server.formats import Format, Times
 from loop.fake_server.plans import Plan, abort_finish

@@ -9,7 +9,7 @@ from time import monotonic
 
 from aiohttp import web
 
-from loop.fake_server.clock import Clock
+from loop.clock import Clock
 
 DONE = b"data: [DONE]\n\n"
 _SPLIT_PAUSE_S = 0.0003

@@ -8,11 +8,17 @@ from typing import ClassVar, Literal
 
 from loop.bundles import Effective
 from loop.compare import Comparison
-from loop.measure import read_artifact
+from loop.devices import Peaks
+from loop.environment import Environment
+from loop.measure import Measurement, read_artifact
 from loop.record import Record
 from loop.replies import Reply
 from loop.session import Session
 from loop.suites import LoadedSuite
+from loop.weights import Weights
+
+Purpose = Literal["candidate", "calibration", "confirmation"]
+"""Why a round is run: to try a candidate, to see the noise of A against A, to measure a win afresh."""
 
 
 class GateResult(Record):
@@ -33,6 +39,7 @@ class GateResult(Record):
 class Bracket(Record):
     """A round's sessions, A around B, with what they were of: all that gates and the judge may look at."""
 
+    purpose: Purpose = "candidate"
     suite: LoadedSuite
     derived: dict[str, frozenset[str]]
     """Setting → others that the engine itself changes with it."""
@@ -41,6 +48,14 @@ class Bracket(Record):
     sessions: tuple[Session, ...]
     comparisons: tuple[Comparison, ...]
     raw: Path
+    environment: Environment | None = None
+    """What the round was planned with."""
+    weights: Weights | None = None
+    """Of the model."""
+    peaks: Peaks | None = None
+    """Of the device."""
+    earlier: tuple[float, ...] = ()
+    """What sessions of the baseline's content came to as a whole in earlier rounds, as `all` has it: less is better."""
 
     def arm(self, arm: str) -> tuple[Session, ...]:
         """The sessions of one arm, in order."""
@@ -49,7 +64,16 @@ class Bracket(Record):
     def replies(self, session: Session, kind: str, workload: str | None = None) -> Iterator[Reply]:
         """The replies of a session's steps of one kind, in sending order."""
         for measurement in session.measured(kind, workload):
-            yield from _cached_replies(measurement.raw, self.raw)
+            yield from self.replies_in(measurement)
+
+    def replies_in(self, measurement: Measurement) -> tuple[Reply, ...]:
+        """The replies of one step, in sending order."""
+        return _cached_replies(measurement.raw, self.raw)
+
+    def after(self, session: Session) -> Session | None:
+        """The first A after a session, or None if there is none."""
+        place = self.sessions.index(session)
+        return next((other for other in self.sessions[place + 1 :] if other.arm == "A"), None)
 
     def pairs(self, a: Session, b: Session, kind: str, workload: str | None = None) -> list[tuple[Reply, Reply]]:
         """Replies of two sessions to the same request; a request that one session lacks is left out."""

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 from loop.gates import Bracket, Gate, GateResult
+from loop.wording import count
 
 
 class Config(Gate):
@@ -24,6 +25,12 @@ class Config(Gate):
                 return self.uninformative(
                     f"the baseline resolved differently in {session.label}: {_list(changed)}", reason="env_changed"
                 )
+        for session in bracket.arm("B"):
+            changed = _changes(b, infos.get(session.label, b))
+            if changed:
+                return self.refused(
+                    f"resolved differently in {session.label}: {_list(changed)}", reason="unasked_config"
+                )
         changed = _changes(first, b)
         asked_a, asked_b = bracket.baseline.asked, bracket.candidate.asked
         touched = {name for name in {*asked_a, *asked_b} if asked_a.get(name) != asked_b.get(name)}
@@ -37,7 +44,9 @@ class Config(Gate):
         if ignored and len(ignored) == len(touched):
             same = ", ".join(f"{name} stayed {b[name]!r}" for name in ignored)
             return self.refused(f"asked and ignored: {same}", reason="no_effect")
-        return self.passed(f"{len(changed)} settings differ, all asked for" if changed else "no setting differs")
+        return self.passed(
+            f"{count(len(changed), 'setting')} changed, as asked for" if changed else "no setting differs"
+        )
 
 
 def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from loop.gates import Bracket, Gate, GateResult
 from loop.session import Session
+from loop.wording import count
 
 
 class Success(Gate):
@@ -26,7 +27,7 @@ class Success(Gate):
                 )
                 return self.refused(f"the candidate's {_sentence(session)}", reason="requests_failed", worst=worst[:10])
         total = sum(m.num_requests for session in bracket.sessions for m in session.measurements)
-        return self.passed(f"all {total} requests succeeded")
+        return self.passed(f"all {count(total, 'request')} succeeded")
 
 
 def _failures(session: Session) -> int:
@@ -36,8 +37,8 @@ def _failures(session: Session) -> int:
 def _sentence(session: Session) -> str:
     kinds: dict[str, int] = {}
     for measurement in session.measurements:
-        for kind, count in measurement.failures.items():
-            kinds[kind] = kinds.get(kind, 0) + count
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        for kind, number in measurement.failures.items():
+            kinds[kind] = kinds.get(kind, 0) + number
+    listed = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     total = sum(measurement.num_requests for measurement in session.measurements)
-    return f"session {session.label} failed {_failures(session)} of {total} requests ({listed})"
+    return f"session {session.label} failed {_failures(session)} of {count(total, 'request')} ({listed})"

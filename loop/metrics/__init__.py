@@ -1,4 +1,8 @@
-"""A metric: replies of one step to samples with a unit and a direction. One file per metric; its stem is its name."""
+"""A metric: replies of one step to samples with a unit and a direction. One file per metric; its stem is its name.
+
+Latencies count from when a request was due: in a closed loop that is when it was sent. Canaries are work like any other
+to what spans a whole step, and left out of what is told per request: they have other texts in every session.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +14,7 @@ from loop.replies import Reply
 
 
 class Metric(Record, ABC):
-    """Samples from successful replies. A missing sample stays missing; it is never 0."""
+    """Samples from successful replies. A missing sample stays missing; it is never 0. Its fields are its settings."""
 
     unit: ClassVar[str]
     better: ClassVar[Literal["lower", "higher"]]
@@ -26,7 +30,7 @@ class Metric(Record, ABC):
 
 
 def span_ms(replies: Sequence[Reply]) -> float | None:
-    """From the first request sent to the last token received, or None if nothing came back."""
-    sent = [reply.sent_ns for reply in replies if reply.sent_ns is not None]
+    """From the first request that was due to the last token received, or None if nothing came back."""
+    due = [reply.due_ns for reply in replies if reply.due_ns is not None]
     last = [reply.last_ns for reply in replies if reply.last_ns is not None]
-    return (max(last) - min(sent)) / 1e6 if sent and last else None
+    return (max(last) - min(due)) / 1e6 if due and last else None

@@ -1,4 +1,4 @@
-"""End-to-end latency: from sending a request to its last token."""
+"""End-to-end latency: from when a request was due to its last token."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -8,11 +8,11 @@ from loop.replies import Reply
 
 
 class E2e(Metric):
-    """`last_content - sent`, one sample per request."""
+    """`last_content - due`, one sample per request."""
 
     unit: ClassVar[str] = "ms"
     better: ClassVar[Literal["lower", "higher"]] = "lower"
 
     def samples(self, replies: Sequence[Reply]) -> tuple[float, ...]:
         """Milliseconds per request."""
-        return tuple(reply.e2e_ms for reply in replies if reply.e2e_ms is not None)
+        return tuple(reply.e2e_ms for reply in replies if not reply.is_canary and reply.e2e_ms is not None)

@@ -15,4 +15,4 @@ class Tpot(Metric):
 
     def samples(self, replies: Sequence[Reply]) -> tuple[float, ...]:
         """Milliseconds per token and request; none for a request whose tokens came in one read."""
-        return tuple(reply.tpot_ms for reply in replies if reply.tpot_ms is not None)
+        return tuple(reply.tpot_ms for reply in replies if not reply.is_canary and reply.tpot_ms is not None)

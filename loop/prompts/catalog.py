@@ -10,7 +10,7 @@ from loop.prompts.timed import Shape, mixed_shapes, traffic
 QUADRANTS_SEED = "quadrants visible 1"
 SMOKE_SEED = "smoke visible 1"
 
-# The held-back set has these counts too, under a seed that is not in the repository.
+# A confirmation asks a quarter as many held-back ones, under a seed that is not in the repository.
 QUADRANTS_COUNTS = MappingProxyType(
     {"normal": 40, "code": 34, "math": 30, "long_context": 16, "degenerate": 18, "adversarial": 18, "cjk": 18}
 )

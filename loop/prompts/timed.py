@@ -108,14 +108,24 @@ def warmup(seed: str, like: Sequence[Prompt]) -> tuple[Prompt, ...]:
 
     Comes from draws that no `traffic` or `correctness` ever makes, whatever the seeds.
     """
-    dice = Dice("warmup", seed)
+    return write_alike("warmup", seed, like)
+
+
+def canaries(seed: str, like: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """As `warmup`, from draws of their own: prompts that nobody has seen who does not know the seed."""
+    return write_alike("canary", seed, like)
+
+
+def write_alike(name: str, seed: str, like: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """Prompts of the kinds and shapes of `like`; `name` keeps the draws of one purpose apart from those of others."""
+    dice = Dice(name, seed)
     openings: set[str] = set()
     prompts: list[Prompt] = []
     for index, wanted in enumerate(like):
         writer = wanted.category if wanted.category in WRITERS else take_turn(index)
         num_words = wanted.input_tokens or max(1, count_words(wanted.text))
         text = write_text(dice.fork(index), writer, num_words, openings)
-        prompts.append(wanted.model_copy(update={"id": f"warmup-{index:03d}", "text": text}))
+        prompts.append(wanted.model_copy(update={"id": f"{name}-{index:03d}", "text": text}))
     return tuple(prompts)
 
 

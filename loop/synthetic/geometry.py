@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.errors import InputError
+from loop.wording import count
 
 # Real Qwen3 in about 4 MB. head_dim 128 has rotary pairs enough to look 296 tokens back (kernel.py).
 TINY: dict[str, Any] = {
@@ -155,7 +156,9 @@ def parse_geometry(config: dict[str, Any], where: str) -> Geometry:
             f"{where}: {error.args[0]} is missing", next="give the complete config.json of the model"
         ) from error
     if len(geometry.layer_kinds) != layers or set(kinds) - {"full_attention", "linear_attention"}:
-        raise InputError(f"{where}: layer_types does not fit {layers} layers", next="list one known type per layer")
+        raise InputError(
+            f"{where}: layer_types does not fit {count(layers, 'layer')}", next="list one known type per layer"
+        )
     return geometry
 
 

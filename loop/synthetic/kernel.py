@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 
 from loop.errors import InputError
 from loop.synthetic.geometry import Geometry
+from loop.wording import count
 
 Array = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ def build_kernel(geometry: Geometry) -> Kernel:
     gap = 1.0 - float(score[1:].max())
     if gap < 0.02:
         raise InputError(
-            f"{pairs} rotary pairs cannot tell distances apart over {len(score)} tokens",
+            f"{count(pairs, 'rotary pair')} cannot tell distances apart over {count(len(score), 'token')}",
             next="use a head_dim (times partial_rotary_factor) of at least 16, or fewer max_position_embeddings",
         )
     amplitude = GAP / gap

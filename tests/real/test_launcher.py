@@ -13,7 +13,13 @@ import openai
 import psutil
 import pytest
 
+from loop import dialects, plugins
 from loop.host import free_port, port_open
+from loop.measure import ClientProcess, replies_of, run_step
+from loop.prompts import Prompt
+from loop.schedule import Step
+from loop.traffic import timed_requests
+from loop.watch import Watcher
 from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.real_sglang, pytest.mark.timeout(900)]
@@ -109,3 +115,34 @@ def test_a_long_prompt_is_served(served: tuple[subprocess.Popen[bytes], int, Pat
 
     assert answer.usage is not None
     assert answer.usage.prompt_tokens >= 3000
+
+
+@pytest.mark.parametrize("dialect", plugins.available(dialects))
+def test_the_timed_client_reads_every_dialect_of_a_real_server(
+    dialect: str, served: tuple[subprocess.Popen[bytes], int, Path], model: Path, tmp_path: Path
+) -> None:
+    """Exact counts, a first token before the last, and the same number of tokens whichever way they are asked for."""
+    texts = [f"Write down the number {number}, and then the next ones." for number in range(4)]
+    prompts = [
+        Prompt(id=f"p{number}", category="normal", text=text, max_new_tokens=24) for number, text in enumerate(texts)
+    ]
+    requests = timed_requests(model, prompts, secret=b"a secret", workload="w", pass_index=0)
+
+    with ClientProcess(tmp_path / "client.log") as client:
+        measured = run_step(
+            Step(kind="timed", workload="w"),
+            requests,
+            client=client,
+            concurrency=2,
+            port=served[1],
+            dialect=dialect,
+            directory=tmp_path,
+            root=tmp_path,
+            watcher=Watcher(),
+        )
+
+    replies = replies_of(measured, tmp_path)
+    assert {} == measured.failures, [reply.error for reply in replies]
+    assert [24] * 4 == [reply.num_tokens for reply in replies]
+    assert all(reply.text for reply in replies)
+    assert all(0 < (reply.ttft_ms or 0) < (reply.e2e_ms or 0) for reply in replies)

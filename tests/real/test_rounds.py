@@ -1,7 +1,6 @@
 """Rounds on a real SGLang: what the demo promises, checked on the record and not on the clock."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,18 +14,17 @@ from loop.plan import Options, make_plan
 from loop.run import run_round
 from loop.watch import Watcher
 from loop.workspace import Workspace, find_workspace
-from tests.conftest import REPOSITORY, write_suite
+from tests.conftest import bundle_in, write_suite
 
 pytestmark = [pytest.mark.real_sglang, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Workspace:
-    """A workspace with the repository's bundles, the `brief` suite and a real SGLang."""
+    """A workspace with the `brief` suite and a real SGLang."""
     root = tmp_path_factory.mktemp("real") / "workspace"
     list(starter.init(root, synthetic=None, seed=0, model_dir=None))
     write_suite(root / "workloads" / "brief")
-    subprocess.run(["cp", "-r", str(REPOSITORY / "candidates"), str(root)], check=True)
     settings = {
         "schema": "loop.workspace/1",
         "suite": "brief",
@@ -35,13 +33,16 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Workspac
         "device": {"cpu": {"sigma_prior_pct": 10.0}},
     }
     (root / "loop.toml").write_text(tomlkit.dumps(settings))
-    return find_workspace(root)
+    workspace = find_workspace(root)
+    list(starter.refresh_originals(workspace))
+    return workspace
 
 
 @pytest.fixture(scope="module")
 def one_thread(workspace: Workspace) -> Round:
-    """A complete A/B/A round of a bundle that is expected to help."""
-    return run_round(make_plan(workspace, "fp32-one-thread", Options(baseline="original")), Watcher())
+    """A complete A/B/A round of a bundle that sets an option and a variable."""
+    bundle_in(workspace, "one-thread", numerics="near", args={"dtype": "float32"}, env={"OMP_NUM_THREADS": "1"})
+    return run_round(make_plan(workspace, "one-thread", Options(baseline="original")), Watcher())
 
 
 def test_a_real_round_measures_every_step_of_every_session(one_thread: Round) -> None:
@@ -68,14 +69,7 @@ def test_nothing_of_a_real_round_is_left_running(one_thread: Round) -> None:
 
 def test_a_real_bundle_that_changes_outputs_is_refused(workspace: Workspace) -> None:
     """Truncated prompts give other answers; nothing is timed."""
-    cut = workspace.candidates / "cut-context"
-    cut.mkdir()
-    bundle = {
-        "schema": "loop.bundle/1",
-        "hypothesis": "less context",
-        "server": {"args": {"context-length": 48, "allow-auto-truncate": True}},
-    }
-    (cut / "bundle.toml").write_text(tomlkit.dumps(bundle))
+    bundle_in(workspace, "cut-context", args={"context_length": 48, "allow_auto_truncate": True})
 
     round_ = run_round(make_plan(workspace, "cut-context", Options(baseline="original")), Watcher())
 
@@ -86,14 +80,7 @@ def test_a_real_bundle_that_changes_outputs_is_refused(workspace: Workspace) -> 
 
 def test_a_real_server_that_does_not_start_is_a_verdict_with_its_last_lines(workspace: Workspace) -> None:
     """SGLang refuses the option at start; the log tail says why."""
-    bad = workspace.candidates / "bad"
-    bad.mkdir()
-    bundle = {
-        "schema": "loop.bundle/1",
-        "hypothesis": "a page size the backend does not have",
-        "server": {"args": {"attention-backend": "fa3"}},
-    }
-    (bad / "bundle.toml").write_text(tomlkit.dumps(bundle))
+    bundle_in(workspace, "bad", args={"attention_backend": "fa3"})
 
     round_ = run_round(make_plan(workspace, "bad", Options(baseline="original")), Watcher())
 
@@ -108,4 +95,4 @@ def test_the_real_ledger_verifies(workspace: Workspace, one_thread: Round) -> No
     """Also after rounds that ended badly."""
     assert one_thread.status == "closed"
     assert Ledger(workspace.ledger).verify() >= 1
-    assert os.access(workspace.reports / f"{one_thread.id}-fp32-one-thread.md", os.R_OK)
+    assert os.access(workspace.reports / f"{one_thread.id}-one-thread.md", os.R_OK)
