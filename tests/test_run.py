@@ -34,29 +34,16 @@ def test_an_empty_bundle_is_no_change_with_score_exactly_zero(noop: tuple[Worksp
     assert round_.score.score == 0.0
 
 
-def test_a_much_faster_candidate_is_improved_and_every_gate_passes(run: Run, write_bundle: Write) -> None:
-    """Half the delays show far above two per cent of noise."""
-    write_bundle("slow", args={"tpot_ms": 12.0, "ttft_ms": 30.0})
-    write_bundle("fast", parent="slow", args={"tpot_ms": 3.0, "ttft_ms": 6.0})
-
-    round_ = run("fast", baseline="slow")
+@pytest.mark.xdist_group("won")
+def test_a_much_faster_candidate_is_improved_and_every_gate_passes(won: Workspace) -> None:
+    """A quarter of the delays show far above twenty per cent of noise."""
+    (round_,) = Ledger(won.ledger).read_all()
 
     assert ("improved", "measured") == outcome(round_)
     assert {"passed"} == {gate.outcome for gate in round_.gates}
     assert round_.promotable
     assert round_.score is not None
     assert round_.score.score > 0.5
-
-
-def test_a_much_slower_candidate_is_regressed(run: Run, write_bundle: Write) -> None:
-    """Slower as a whole is a measurement, not a refusal."""
-    write_bundle("slow", args={"tpot_ms": 12.0, "ttft_ms": 30.0})
-
-    round_ = run("slow")
-
-    assert ("regressed", "futile") == outcome(round_)
-    assert round_.verdict is not None
-    assert round_.verdict.refused_by == ()
 
 
 def test_wrong_answers_are_refused_before_anything_is_timed(run: Run, write_bundle: Write) -> None:
