@@ -26,7 +26,7 @@ models/tiny/config.json: | $(STAMP)
 	$(BIN)/loop init --synthetic tiny
 
 demo: $(STAMP) models/tiny/config.json
-	$(BIN)/loop run fp32-one-thread --baseline original --suite smoke --no-extend
+	$(BIN)/loop run float32 --baseline original --suite smoke --no-extend
 
 test: check fast real
 

@@ -39,32 +39,32 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Workspac
 
 
 @pytest.fixture(scope="module")
-def one_thread(workspace: Workspace) -> Round:
+def whole(workspace: Workspace) -> Round:
     """A complete A/B/A round of a bundle that sets an option and a variable."""
-    bundle_in(workspace, "one-thread", numerics="near", args={"dtype": "float32"}, env={"OMP_NUM_THREADS": "1"})
-    return run_round(make_plan(workspace, "one-thread", Options(baseline="original")), Watcher())
+    bundle_in(workspace, "whole", numerics="near", args={"dtype": "float32"}, env={"OMP_NUM_THREADS": "2"})
+    return run_round(make_plan(workspace, "whole", Options(baseline="original", extend=False)), Watcher())
 
 
-def test_a_real_round_measures_every_step_of_every_session(one_thread: Round) -> None:
+def test_a_real_round_measures_every_step_of_every_session(whole: Round) -> None:
     """Three servers, each checked and timed, all requests answered."""
-    assert ["A1", "B", "A2"] == [session.label for session in one_thread.sessions]
-    assert {3} == {len(session.measurements) for session in one_thread.sessions}
-    assert {} == {m.step.name: m.failures for s in one_thread.sessions for m in s.measurements if m.failures}
-    assert all(session.exit.clean for session in one_thread.sessions)
+    assert ["A1", "B", "A2"] == [session.label for session in whole.sessions]
+    assert {3} == {len(session.measurements) for session in whole.sessions}
+    assert {} == {m.step.name: m.failures for s in whole.sessions for m in s.measurements if m.failures}
+    assert all(session.exit.clean for session in whole.sessions)
 
 
-def test_the_answers_of_a_real_round_match(one_thread: Round) -> None:
+def test_the_answers_of_a_real_round_match(whole: Round) -> None:
     """The synthetic model's margins are far above the noise of another summation order."""
-    found = {gate.gate: gate.outcome for gate in one_thread.gates}
+    found = {gate.gate: gate.outcome for gate in whole.gates}
 
     assert {"config": "passed", "prefix_match": "passed", "success": "passed", "timed_path": "passed"}.items() <= (
         found.items()
     )
 
 
-def test_nothing_of_a_real_round_is_left_running(one_thread: Round) -> None:
+def test_nothing_of_a_real_round_is_left_running(whole: Round) -> None:
     """Scheduler, detokenizer, resource tracker: all are gone."""
-    assert [] == list(marked_processes(one_thread.id))
+    assert [] == list(marked_processes(whole.id))
 
 
 def test_a_real_bundle_that_changes_outputs_is_refused(workspace: Workspace) -> None:
@@ -91,8 +91,8 @@ def test_a_real_server_that_does_not_start_is_a_verdict_with_its_last_lines(work
     assert crash.log_tail
 
 
-def test_the_real_ledger_verifies(workspace: Workspace, one_thread: Round) -> None:
+def test_the_real_ledger_verifies(workspace: Workspace, whole: Round) -> None:
     """Also after rounds that ended badly."""
-    assert one_thread.status == "closed"
+    assert whole.status == "closed"
     assert Ledger(workspace.ledger).verify() >= 1
-    assert os.access(workspace.reports / f"{one_thread.id}-one-thread.md", os.R_OK)
+    assert os.access(workspace.reports / f"{whole.id}-whole.md", os.R_OK)
