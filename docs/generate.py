@@ -76,10 +76,11 @@ def table(kind: type[Record]) -> str:
         "| field | type | meaning |",
         "| --- | --- | --- |",
     ]
+    plain = typing.get_type_hints(kind)  # without what pydantic checks beside the type
     for name, field in kind.model_fields.items():
         default = "" if field.is_required() else f" Default: `{default_of(field)}`."
         meaning = f"{sentence(field.description)}{default}".strip()
-        rows.append(f"| `{field.alias or name}` | `{spell(field.annotation)}` | {meaning} |")
+        rows.append(f"| `{field.alias or name}` | `{spell(plain[name])}` | {meaning} |")
     return "\n".join([*rows, ""])
 
 

@@ -22,6 +22,16 @@ REQUIRED = {
     SHIPPED_SCHEMA: ("devices",),
 }
 """What each file must have."""
+CACHES = {
+    "SGLANG_CACHE_DIR": "sglang",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "TVM_FFI_CACHE_DIR": "tvm_ffi",
+    "CUDA_CACHE_PATH": "cuda",
+    "SGLANG_DG_CACHE_DIR": "deep_gemm",
+}
+"""Variable → directory: caches of compiled kernels, of which FlashInfer's and SGLang's autotuner's know no source."""
 PR_SET_PDEATHSIG = 1
 SIGKILL = 9
 HIGHEST_PORT = 65535
@@ -166,6 +176,29 @@ def provide_entry_point(platform: dict[str, Any], env: dict[str, str]) -> None:
     env["PYTHONPATH"] = os.pathsep.join([str(added), *filter(None, [env.get("PYTHONPATH")])])
 
 
+def provide_code(effective: dict[str, Any], directory: Path, env: dict[str, str]) -> None:
+    """Put the bundle's code first on PYTHONPATH, with caches of its own: many are not keyed by what was changed."""
+    content = effective["content"]
+    if not content.get("replaced") and not content.get("plugins"):
+        return
+    import overlay
+
+    runtime = runtime_dir(env)
+    try:
+        added = overlay.build_code(runtime, directory, effective, Path(__file__).with_name("witness.py"))
+    except overlay.OverlayError as problem:
+        raise LaunchError(str(problem), problem.way_out) from None
+    env["PYTHONPATH"] = os.pathsep.join([*map(str, added), *filter(None, [env.get("PYTHONPATH")])])
+    caches = runtime / "caches" / str(effective["sha256"])[:16]
+    for variable, name in CACHES.items():
+        env.setdefault(variable, str(caches / name))
+    receipts = runtime / "receipts" / f"{os.getpid()}.jsonl"  # this process becomes the server
+    if not env.get("LOOP_RECEIPTS"):
+        receipts.parent.mkdir(parents=True, exist_ok=True)
+        receipts.unlink(missing_ok=True)
+        env["LOOP_RECEIPTS"] = str(receipts)
+
+
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies, so that a killed `loop run` leaves no server."""
     import ctypes
@@ -209,6 +242,7 @@ def main() -> NoReturn:
     effective = read_effective(directory, WAYS_OUT[why])
     argv, env = compose(effective, device, environ)
     provide_entry_point(platform_of(effective, device), env)
+    provide_code(effective, directory, env)
     print(f"loop: bundle {effective['bundle']} sha256 {effective['sha256']} on {device}", file=sys.stderr, flush=True)
     if env.pop("LOOP_DIE_WITH_PARENT", "") == "1":
         die_with_parent()

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,11 +13,13 @@ import psutil
 from filelock import FileLock, Timeout
 from pydantic import Field, model_validator
 
-from loop.bundles import Effective, Expect
+from loop.bundles import Expect
 from loop.caveats import Caveat
 from loop.chain import append_link, chained_rounds, verify_chains
 from loop.compare import Comparison
+from loop.content import Effective
 from loop.devices import Peaks
+from loop.durable import write_atomically
 from loop.environment import Environment
 from loop.errors import HardStop, InputError, UnfitError
 from loop.gates import GateResult, Purpose
@@ -263,27 +264,6 @@ class Ledger:
     @property
     def _chain(self) -> Path:
         return self.root / "chain" / f"{machine_name()}.jsonl"
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Temp file beside it, fsync, rename, fsync of the directory: after a crash there is the old file or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def now_utc() -> str:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from loop import engines, launch, metrics, plugins
-from loop.bundles import EFFECTIVE_FILE, Bundle, Effective, Expect, check_target, flatten, read_effective
+from loop.bundles import Bundle, Expect, flatten
 from loop.canaries import num_canaries
+from loop.content import EFFECTIVE_FILE, SHIPPED, Effective, check_target, read_effective, read_files
 from loop.engines import Engine
 from loop.environment import Environment
 from loop.errors import InputError
@@ -38,6 +39,16 @@ class Options(Record):
     """The round that a confirmation measures afresh."""
 
 
+class Arm(Record):
+    """A bundle as it can be served."""
+
+    bundle: Bundle | None
+    """As written; None for `shipped` itself."""
+    effective: Effective
+    files: dict[str, bytes]
+    """The files of its content by sha256."""
+
+
 class Plan(Record):
     """A round that can start."""
 
@@ -51,6 +62,8 @@ class Plan(Record):
     bundle: Bundle
     baseline: Effective
     candidate: Effective
+    files: dict[str, bytes]
+    """Of both arms, by sha256."""
     protocol: str
     extend: bool
     purpose: Purpose
@@ -102,9 +115,12 @@ def read_shipped(workspace: Workspace, device: str) -> Effective | None:
     return read_effective(workspace.root / entry["directory"]) if entry else None
 
 
-def load_original(workspace: Workspace, engine: Engine, name: str) -> Effective:
+def load_original(workspace: Workspace, engine: Engine, name: str) -> Arm:
     """The original called `name`, flattened: it stands on nothing that ships."""
-    return engine.effective(flatten(workspace.candidates, name, engine=engine.name, shipped=None, original=name))
+    flattened = flatten(
+        workspace.candidates, name, engine=engine.name, installed=engine.installed, shipped=None, original=name
+    )
+    return Arm(bundle=flattened.bundle, effective=engine.effective(flattened), files=flattened.files)
 
 
 def stored_original(workspace: Workspace, name: str) -> Effective | None:
@@ -113,27 +129,40 @@ def stored_original(workspace: Workspace, name: str) -> Effective | None:
     return read_effective(directory) if (directory / EFFECTIVE_FILE).is_file() else None
 
 
-def load_effective(
-    workspace: Workspace, engine: Engine, bundle_id: str, device: str
-) -> tuple[Bundle | None, Effective]:
-    """(the bundle as written, what the launcher gets); the bundle is None for `shipped` itself."""
+def load_arm(workspace: Workspace, engine: Engine, bundle_id: str, device: str) -> Arm:
+    """The bundle of this id, `shipped` or `original`, flattened; raises BundleError for what cannot be served."""
     shipped = read_shipped(workspace, device)
+    files = read_files(shipped, shipped_directory(workspace, shipped)) if shipped is not None else {}
     if bundle_id == "shipped" and shipped is not None:
-        return None, shipped
+        return Arm(bundle=None, effective=shipped, files=files)
     original = workspace.on(device).original
-    name = original if bundle_id in ("shipped", "original") else bundle_id
-    flattened = flatten(workspace.candidates, name, engine=engine.name, shipped=shipped, original=original)
-    return flattened.bundle, engine.effective(flattened)
+    flattened = flatten(
+        workspace.candidates,
+        original if bundle_id in ("shipped", "original") else bundle_id,
+        engine=engine.name,
+        installed=engine.installed,
+        shipped=shipped,
+        shipped_files=files,
+        original=original,
+    )
+    return Arm(bundle=flattened.bundle, effective=engine.effective(flattened), files=flattened.files)
+
+
+def shipped_directory(workspace: Workspace, effective: Effective) -> Path:
+    """Where promoted content lies: named by its hash, never written twice."""
+    return workspace.candidates / SHIPPED / effective.sha256[:16]
 
 
 def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
     """Load and validate everything. A typo costs a second here and an hour later; raises InputError."""
     engine = load_engine(workspace, options.engine)
     host = read_host()
-    bundle, candidate = load_effective(workspace, engine, bundle_id, host.device)
+    arm = load_arm(workspace, engine, bundle_id, host.device)
+    candidate, bundle = arm.effective, arm.bundle
     if bundle is None:
         bundle = Bundle(schema_="loop.bundle/1", hypothesis="the shipped bundle against itself")
-    _, baseline = load_effective(workspace, engine, options.baseline, host.device)
+    other = load_arm(workspace, engine, options.baseline, host.device)
+    baseline = other.effective
     _refuse_stale_original(workspace, engine, baseline)
     suite = load_suite(workspace.workloads, options.suite or workspace.settings.suite)
     load_gates(suite.suite.gates)
@@ -159,6 +188,7 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
         bundle=bundle,
         baseline=baseline,
         candidate=candidate,
+        files={**other.files, **arm.files},
         protocol=options.protocol,
         extend=options.extend and options.protocol in EXTENDS and options.purpose != "calibration",
         purpose=options.purpose,

@@ -4,11 +4,12 @@ import difflib
 import json
 from pathlib import Path
 
-from loop.bundles import EFFECTIVE_FILE, Effective, flatten, read_effective
+from loop.content import EFFECTIVE_FILE, FILES, SHIPPED, Effective, read_effective, read_files
+from loop.durable import write_atomically
 from loop.errors import InputError
 from loop.host import hash_package
-from loop.ledger import Ledger, Round, now_utc, write_atomically
-from loop.plan import Options, Plan, load_engine, load_original, make_plan, read_shipped
+from loop.ledger import Ledger, Round, now_utc
+from loop.plan import Options, Plan, load_arm, load_engine, load_original, make_plan
 from loop.record import Record, canonical_json
 from loop.shipped import Entry, Shipped, read, write
 from loop.suites import load_measured_suite
@@ -21,6 +22,8 @@ class Move(Record):
     device: str
     before: Effective
     after: Effective
+    files: dict[str, bytes]
+    """The files of `after` by sha256."""
     pointer: Shipped
     """`shipped.json` once it is carried out."""
 
@@ -62,6 +65,7 @@ def plan_promotion(workspace: Workspace, round_: Round) -> Move:
         device=device,
         before=_serving(workspace, device),
         after=effective,
+        files=_measured_files(workspace, round_),
         pointer=pointer.model_copy(
             update={"devices": {**pointer.devices, device: entry}, "history": {**pointer.history, device: history}}
         ),
@@ -77,11 +81,16 @@ def plan_rollback(workspace: Workspace, device: str) -> Move:
     devices = {name: entry for name, entry in pointer.devices.items() if name != device}
     if earlier:
         devices[device] = earlier[-1]
-    after = read_effective(workspace.root / earlier[-1].directory) if earlier else _original(workspace, device)
+    original = load_original(workspace, load_engine(workspace, None), workspace.on(device).original)
+    after, files = original.effective, original.files
+    if earlier:
+        after = read_effective(workspace.root / earlier[-1].directory)
+        files = read_files(after, workspace.root / earlier[-1].directory)
     return Move(
         device=device,
         before=_serving(workspace, device),
         after=after,
+        files=files,
         pointer=pointer.model_copy(update={"devices": devices, "history": {**pointer.history, device: earlier[:-1]}}),
     )
 
@@ -90,8 +99,10 @@ def carry_out(workspace: Workspace, move: Move) -> Shipped:
     """Content first, then the pointer, each atomically: production serves the old bundle or the new one."""
     entry = move.pointer.devices.get(move.device)
     if entry is not None:
-        path = workspace.root / entry.directory / EFFECTIVE_FILE
-        write_atomically(path, canonical_json(move.after.document()) + b"\n")
+        directory = workspace.root / entry.directory
+        for sha256 in sorted(move.after.content.files):
+            write_atomically(directory / FILES / sha256, move.files[sha256])
+        write_atomically(directory / EFFECTIVE_FILE, canonical_json(move.after.document()) + b"\n")
     write(workspace, move.pointer)
     return move.pointer
 
@@ -182,22 +193,20 @@ def refuse_unpromotable(workspace: Workspace, round_: Round) -> None:
 
 
 def _serving(workspace: Workspace, device: str) -> Effective:
-    return read_shipped(workspace, device) or _original(workspace, device)
+    return load_arm(workspace, load_engine(workspace, None), SHIPPED, device).effective
 
 
-def _original(workspace: Workspace, device: str) -> Effective:
-    return load_original(workspace, load_engine(workspace, None), workspace.on(device).original)
+def _measured_files(workspace: Workspace, round_: Round) -> dict[str, bytes]:
+    """The files of the round's candidate: from `candidates/`, or where that is gone from what was measured."""
+    if (workspace.candidates / round_.candidate.bundle).is_dir():
+        engine = load_engine(workspace, round_.engine.name)
+        return load_arm(workspace, engine, round_.candidate.bundle, round_.host.device).files
+    return read_files(round_.candidate, Ledger(workspace.ledger).raw_of(round_.id) / "bundle-B")
 
 
 def _flattened_sha(workspace: Workspace, round_: Round) -> str:
-    device = round_.host.device
-    return flatten(
-        workspace.candidates,
-        round_.candidate.bundle,
-        engine=round_.engine.name,
-        shipped=read_shipped(workspace, device),
-        original=workspace.on(device).original,
-    ).sha256
+    engine = load_engine(workspace, round_.engine.name)
+    return load_arm(workspace, engine, round_.candidate.bundle, round_.host.device).effective.sha256
 
 
 def _lines(effective: Effective) -> list[str]:
@@ -205,4 +214,8 @@ def _lines(effective: Effective) -> list[str]:
     content = effective.content
     options = [f"--{name} {json.dumps(value)}\n" for name, value in sorted(content.args.items())]
     variables = [f"{name}={value}\n" for name, value in sorted(content.env.items())]
-    return [*variables, f"{content.engine}\n", *options]
+    code = [
+        *(f"replaced {item} by {item.post_sha256[:16]}\n" for item in content.replaced),
+        *(f"plugin {item.module}.{item.entry} {item.sha256[:16]}\n" for item in content.plugins),
+    ]
+    return [*variables, f"{content.engine}\n", *options, *code]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from loop.bundles import differences
 from loop.compare import Comparison
-from loop.ledger import Round, write_atomically
+from loop.content import differences
+from loop.durable import write_atomically
+from loop.ledger import Round
 from loop.record import Record
 from loop.wording import count
 

@@ -71,6 +71,8 @@ class Server:
         self.engine = engine
         self.port = port
         self.log = log
+        self.receipts = log.with_name("receipts.jsonl")
+        """What a bundle's code says of itself."""
         self.exit: Exit | None = None
         self._mark = mark
         self._environment = {
@@ -81,6 +83,7 @@ class Server:
             "LOOP_BUNDLE": str(bundle.resolve()),
             "LOOP_PYTHON": engine.python,
             "LOOP_DIE_WITH_PARENT": "1",
+            "LOOP_RECEIPTS": str(self.receipts.resolve()),
             MARK: mark,
         }
         self._launcher = launcher

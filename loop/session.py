@@ -8,9 +8,9 @@ from typing import Any
 
 from loop import prompts
 from loop.arrivals import schedule_ns
-from loop.bundles import Effective
 from loop.canaries import insert_canaries
 from loop.conditions import Conditions, Observer
+from loop.content import Effective
 from loop.dialects import Request
 from loop.engines import Engine
 from loop.environment import Environment, read_environment
@@ -19,6 +19,7 @@ from loop.host import free_port
 from loop.measure import Artifact, ClientProcess, Measurement, keep, run_step
 from loop.phases import Phases
 from loop.prompts import Prompt
+from loop.receipts import Receipt, read_receipts
 from loop.record import Record
 from loop.schedule import Arm, SessionPlan, Step
 from loop.server import Exit, Server
@@ -61,6 +62,8 @@ class Session(Record):
     """What the machine was like meanwhile, and who else used it."""
     accept_length: float | None = None
     """Tokens per step of speculative decoding, as the server counted them over all of it; None if it said nothing."""
+    receipts: tuple[Receipt, ...] = ()
+    """What the bundle's code wrote of itself."""
 
     def measured(self, kind: str, workload: str | None = None) -> tuple[Measurement, ...]:
         """Its measurements of one kind, of one workload if given."""
@@ -84,6 +87,8 @@ class Bench(Record):
     round_id: str
     port: int | None = None
     """Where servers listen; None lets every session choose a free port."""
+    files: dict[str, bytes] = {}
+    """The files of both arms' content by sha256."""
     heldback: tuple[Prompt, ...] = ()
     """Correctness prompts beside the suite's, of a confirmation."""
 
@@ -106,7 +111,7 @@ def run_session(
     mark = f"{bench.round_id}/{plan.label}"
     observer = Observer(mark, {**os.environ, **effective.content.env})
     bundle = bench.raw / f"bundle-{plan.arm}"
-    effective.write(bundle)
+    effective.write(bundle, bench.files)
     server = Server(
         bench.engine,
         launcher=bench.launcher,
@@ -140,6 +145,7 @@ def run_session(
             environment=environment,
             conditions=observer.conditions,
             accept_length=accept_length,
+            receipts=read_receipts(server.receipts),
         )
 
     with observer, ClientProcess(directory / "client.log") as client, server:

@@ -11,7 +11,7 @@ from loop.errors import BundleError, InputError
 from loop.plan import load_engine, load_original, stored_original
 from loop.workspace import MARKER, Workspace, find_workspace
 
-LAUNCH_FILES = ("loop/launch.py", "loop/overlay.py", "loop/cpu_platform.py")
+LAUNCH_FILES = ("loop/launch.py", "loop/overlay.py", "loop/witness.py", "loop/cpu_platform.py")
 """Standard library only: they are copied beside the launcher, so that it serves where `loop` is not installed."""
 CANDIDATES = ("original", "noop")
 
@@ -36,13 +36,13 @@ def refresh_originals(workspace: Workspace) -> Iterator[str]:
         shipped.write(workspace, pointer.model_copy(update={"originals": originals}))
         yield "wrote candidates/shipped.json"
     for name in sorted({"original", *originals.values()}):
-        effective = load_original(workspace, engine, name)
+        arm = load_original(workspace, engine, name)
         try:
             stored = stored_original(workspace, name)
         except BundleError:
             stored = None  # edited, or of an older schema: written anew either way
-        if stored != effective:
-            yield f"wrote {effective.write(workspace.candidates / name).relative_to(workspace.root)}"
+        if stored != arm.effective:
+            yield f"wrote {arm.effective.write(workspace.candidates / name, arm.files).relative_to(workspace.root)}"
 
 
 def _make_workspace(directory: Path) -> Iterator[str]:

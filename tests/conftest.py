@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,14 @@ REPOSITORY = Path(__file__).parents[1]
 settings.register_profile("quick", max_examples=40, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the launcher builds goes away with the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOP_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +113,11 @@ def write_suite(directory: Path, *, passes: int = 1, gates: dict[str, dict[str, 
             {"id": "four", "kind": "concurrent", "concurrency": 4, "passes": passes, "prompts": stored["four.jsonl"]},
         ],
         # Tests share their machine: a client that is late by a millisecond proves nothing about short requests.
-        "gates": {"client_bound": {"max_outside_share": 0.9, "max_lag_share": 0.9}, **(gates or {})},
+        "gates": {
+            "client_bound": {"max_outside_share": 0.9, "max_lag_share": 0.9},
+            "canary": {"max_excess_ms": 35.0},
+            **(gates or {}),
+        },
     }
     (directory / "suite.toml").write_text(tomlkit.dumps(suite))
 

@@ -1,6 +1,7 @@
 """Bundles: parents, identity, targets, and an effective bundle that nobody edited."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,23 +9,14 @@ from typing import Any
 import pytest
 import tomlkit
 
-from loop.bundles import (
-    AppliesTo,
-    Content,
-    Effective,
-    Flattened,
-    bundle_ids,
-    check_target,
-    differences,
-    flatten,
-    read_bundle,
-    read_effective,
-)
+from loop.bundles import Flattened, bundle_ids, flatten, read_bundle
+from loop.content import AppliesTo, Content, Effective, check_target, differences, read_effective
 from loop.engines.fake import Fake
 from loop.errors import BundleError
 from tests.brackets import effective
 
 Write = Callable[..., str]
+FAKE = Fake(python=sys.executable)
 
 
 @pytest.fixture
@@ -47,7 +39,7 @@ def write(folder: Path, bundle_id: str, **fields: Any) -> Path:
 
 def flat(folder: Path, bundle_id: str, shipped: Effective | None = None, original: str = "original") -> Flattened:
     """The bundle with its parents applied."""
-    return flatten(folder, bundle_id, engine="fake", shipped=shipped, original=original)
+    return flatten(folder, bundle_id, engine="fake", installed=FAKE.installed, shipped=shipped, original=original)
 
 
 def content(**fields: Any) -> Content:
@@ -252,8 +244,9 @@ def test_everything_that_matters_changes_the_hash(candidates: Path, fields: dict
 
 def test_the_engine_is_part_of_the_identity(candidates: Path) -> None:
     """The same options of another engine are another thing."""
-    mine = flatten(candidates, "original", engine="fake", shipped=None, original="original")
-    theirs = flatten(candidates, "original", engine="sglang", shipped=None, original="original")
+    common: dict[str, Any] = {"installed": FAKE.installed, "shipped": None, "original": "original"}
+    mine = flatten(candidates, "original", engine="fake", **common)
+    theirs = flatten(candidates, "original", engine="sglang", **common)
 
     assert mine.sha256 != theirs.sha256
 

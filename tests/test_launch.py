@@ -15,10 +15,11 @@ import httpx
 import pytest
 
 from loop import starter
-from loop.bundles import Effective, flatten
+from loop.content import Effective
 from loop.engines.fake import Fake
 from loop.host import free_port
 from loop.launch import find_device, runtime_dir
+from loop.plan import load_original
 from loop.workspace import Workspace
 from tests.brackets import effective
 
@@ -395,8 +396,8 @@ def test_it_finds_its_files_from_any_directory(root: Path, tmp_path: Path) -> No
 @pytest.fixture
 def served(workspace: Workspace, model: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """(process, port) of the fake engine, launched with its original configuration."""
-    flattened = flatten(workspace.candidates, "original", engine="fake", shipped=None, original="original")
-    Fake(python=sys.executable).effective(flattened).write(workspace.candidates / "original")
+    arm = load_original(workspace, Fake(python=sys.executable), "original")
+    arm.effective.write(workspace.candidates / "original", arm.files)
     port = free_port()
     env = {
         **os.environ,

@@ -1,139 +1,189 @@
-"""Things built once: whole or not at all, also under two builders."""
+"""Overlays: a copy of what is installed with the bundle's files in it, built once and proven before every use."""
 
+import hashlib
+import json
 import os
+import resource
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loop import overlay
-from loop.overlay import build_once, build_plugin
+from loop.overlay import OverlayError, build_overlay
 
-POINT = {"group": "loop.test.platforms", "name": "loop_cpu", "file": "plugin.py", "attribute": "activate"}
-BUILDER = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import overlay
-root, me, other = Path(sys.argv[2]), sys.argv[3], sys.argv[4]
+OLD = b"SPEED = 1\n"
+NEW = b"SPEED = 2\n"
+OTHER = "0" * 64
 
-def fill(directory):
-    (directory / "half").write_text(me)
-    (root / me).touch()
-    while not (root / other).exists():
-        time.sleep(0.002)
-    (directory / "whole").write_text(me)
-
-print(overlay.build_once(root / "built" / "target", fill))
-"""
+pytestmark = pytest.mark.usefixtures("site")
 
 
-def files(directory: Path) -> list[str]:
-    """Every file below a directory."""
-    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+def sha(content: bytes) -> str:
+    """Hex sha256."""
+    return hashlib.sha256(content).hexdigest()
 
 
-def test_what_is_there_is_not_built_again(tmp_path: Path) -> None:
-    """The name is the content's hash."""
-    calls = []
-
-    def fill(directory: Path) -> None:
-        calls.append(directory)
-        (directory / "file").write_text("x")
-
-    first = build_once(tmp_path / "a" / "target", fill)
-    second = build_once(tmp_path / "a" / "target", fill)
-
-    assert first == second == tmp_path / "a" / "target"
-    assert 1 == len(calls)
-    assert ["target", "target/file"] == files(tmp_path / "a")
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory on the path with a package called gadget: a module, one more below, and data."""
+    package = tmp_path / "site" / "gadget"
+    (package / "inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py"):
+        (package / name).write_bytes(b"")
+    (package / "core.py").write_bytes(OLD)
+    (package / "table.json").write_bytes(b"{}")
+    monkeypatch.syspath_prepend(str(package.parent))
+    return package.parent
 
 
-def test_two_threads_at_once_agree_on_one_result(tmp_path: Path) -> None:
-    """Both are in the middle of building when the first one finishes."""
-    both = threading.Barrier(2, timeout=10)
-
-    def build(name: str) -> Path:
-        def fill(directory: Path) -> None:
-            (directory / "half").write_text(name)
-            both.wait()
-            (directory / "whole").write_text(name)
-
-        return build_once(tmp_path / "target", fill)
-
-    with ThreadPoolExecutor(2) as pool:
-        built = list(pool.map(build, ["one", "two"]))
-
-    assert [tmp_path / "target"] * 2 == built
-    assert ["target", "target/half", "target/whole"] == files(tmp_path)
-    assert (tmp_path / "target" / "half").read_text() == (tmp_path / "target" / "whole").read_text()
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """An effective bundle's directory that holds the new file."""
+    files = tmp_path / "bundle" / "files"
+    files.mkdir(parents=True)
+    (files / sha(NEW)).write_bytes(NEW)
+    return files.parent
 
 
-def test_two_processes_at_once_agree_on_one_result(tmp_path: Path) -> None:
-    """As two launches of a server do."""
-    folder = str(Path(overlay.__file__).parent)
-    names = [("one", "two"), ("two", "one")]
-    builders = [
-        subprocess.Popen(
-            [sys.executable, "-S", "-c", BUILDER, folder, str(tmp_path), *pair], stdout=subprocess.PIPE, text=True
-        )
-        for pair in names
-    ]
-
-    printed = [builder.communicate(timeout=20)[0].strip() for builder in builders]
-
-    assert [str(tmp_path / "built" / "target")] * 2 == printed
-    assert ["target", "target/half", "target/whole"] == files(tmp_path / "built")
+def replaced(**fields: Any) -> list[dict[str, Any]]:
+    """One replaced file."""
+    usual = {"package": "gadget", "path": "core.py", "pre_sha256": sha(OLD), "post_sha256": sha(NEW)}
+    return [{**usual, **fields}]
 
 
-@pytest.mark.parametrize("problem", [ValueError("a bad patch"), OSError("disk full"), KeyboardInterrupt()])
-def test_a_failure_leaves_nothing_behind(tmp_path: Path, problem: BaseException) -> None:
-    """And the next attempt starts afresh."""
-
-    def fail(directory: Path) -> None:
-        (directory / "half").write_text("x")
-        raise problem
-
-    with pytest.raises(type(problem)):
-        build_once(tmp_path / "target", fail)
-
-    assert [] == files(tmp_path)
-    assert build_once(tmp_path / "target", lambda directory: (directory / "file").touch()).is_dir()
+def speed_in(overlay: Path) -> str:
+    """What a fresh Python finds with the overlay first on its path."""
+    program = "import gadget.core, gadget.inner; print(gadget.core.SPEED, gadget.core.__file__)"
+    env = {**os.environ, "PYTHONPATH": str(overlay)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.split()[0]
 
 
-def test_a_plugin_is_found_by_python_without_being_installed(tmp_path: Path) -> None:
-    """Through PYTHONPATH alone, in another process."""
-    source = tmp_path / "plugin.py"
-    source.write_text("def activate():\n    return 'active'\n")
+def test_the_copy_has_the_new_file_and_the_rest(site: Path, bundle: Path, tmp_path: Path) -> None:
+    """What is installed stays as it was."""
+    overlay = build_overlay(tmp_path / "runtime", bundle, replaced())
 
-    directory = build_plugin(tmp_path / "runtime", source, POINT)
+    assert "2" == speed_in(overlay)
+    assert b"{}" == (overlay / "gadget" / "table.json").read_bytes()
+    assert OLD == (site / "gadget" / "core.py").read_bytes()
+    assert [overlay.name] == [path.name for path in overlay.parent.iterdir()]
 
-    script = (
-        "from importlib.metadata import entry_points;"
-        f"print([(point.name, point.load()()) for point in entry_points(group={POINT['group']!r})])"
+
+def test_it_is_built_once_by_however_many(bundle: Path, tmp_path: Path) -> None:
+    """Two launches at once agree."""
+    with ThreadPoolExecutor(4) as pool:
+        built = list(pool.map(lambda _: build_overlay(tmp_path / "runtime", bundle, replaced()), range(8)))
+
+    assert 1 == len(set(built))
+    assert 1 == len(list((tmp_path / "runtime" / "overlays").iterdir()))
+
+
+def test_another_installation_gets_another_copy(site: Path, bundle: Path, tmp_path: Path) -> None:
+    """Also when nothing but a file beside the replaced one has changed."""
+    first = build_overlay(tmp_path / "runtime", bundle, replaced())
+    (site / "gadget" / "table.json").write_bytes(b"[1]")
+
+    second = build_overlay(tmp_path / "runtime", bundle, replaced())
+
+    assert (b"{}", b"[1]") == tuple((path / "gadget" / "table.json").read_bytes() for path in (first, second))
+
+
+def test_a_new_file_may_be_added_where_there_is_none(bundle: Path, tmp_path: Path) -> None:
+    """Also in a directory that is new."""
+    overlay = build_overlay(tmp_path / "runtime", bundle, replaced(path="fresh/more.py", pre_sha256=None))
+
+    assert NEW == (overlay / "gadget" / "fresh" / "more.py").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"pre_sha256": "0" * 64},
+            f"gadget/core.py as installed hashes to {sha(OLD)}; the bundle was made for {'0' * 64}",
+        ),
+        ({"pre_sha256": None}, "the bundle was made for a package without it"),
+        ({"path": "gone.py"}, "gadget/gone.py as installed hashes to nothing: it does not exist"),
+        ({"package": "nosuchgadget"}, "has no package 'nosuchgadget'"),
+        ({"post_sha256": "1" * 64}, f"{'1' * 64} cannot be read"),
+    ],
+)
+def test_what_it_was_not_made_for_is_refused(
+    bundle: Path, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    """With the file, both hashes and the way out; nothing half-built is left."""
+    with pytest.raises(OverlayError) as refusal:
+        build_overlay(tmp_path / "runtime", bundle, replaced(**fields))
+
+    assert message in str(refusal.value)
+    assert "LOOP_NO_OVERLAY=1 serves the original" in refusal.value.way_out
+    assert [] == list((tmp_path / "runtime").glob("overlays/*"))
+
+
+def test_an_edited_file_of_the_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """It does not hash to its name."""
+    (bundle / "files" / sha(NEW)).write_bytes(b"SPEED = 3\n")
+
+    with pytest.raises(OverlayError, match="was edited: it does not hash to its name"):
+        build_overlay(tmp_path / "runtime", bundle, replaced())
+
+
+@pytest.mark.parametrize("what", ["gadget/core.py", "gadget/table.json", "gadget/inner/__init__.py"])
+@pytest.mark.parametrize("how", ["changed", "removed"])
+def test_a_copy_that_was_touched_is_not_used(bundle: Path, tmp_path: Path, what: str, how: str) -> None:
+    """Whichever file it is; the message says what to remove."""
+    overlay = build_overlay(tmp_path / "runtime", bundle, replaced())
+    if how == "removed":
+        (overlay / what).unlink()
+    else:
+        (overlay / what).write_bytes(b"SPEED = 9\n")
+
+    with pytest.raises(OverlayError, match=rf"{what} was changed or removed") as refusal:
+        build_overlay(tmp_path / "runtime", bundle, replaced())
+
+    assert f"remove {overlay}: the next start builds it again" == refusal.value.way_out
+
+
+@pytest.mark.parametrize("name", ["gadget/extra.py", "gadget/__pycache__/core.cpython-399.pyc", "sitecustomize.py"])
+def test_nothing_that_could_be_imported_is_added(bundle: Path, tmp_path: Path, name: str) -> None:
+    """A compiled file beside the source would run instead of it."""
+    overlay = build_overlay(tmp_path / "runtime", bundle, replaced())
+    (overlay / name).write_bytes(b"")
+
+    with pytest.raises(OverlayError, match="was added after the overlay was built"):
+        build_overlay(tmp_path / "runtime", bundle, replaced())
+
+
+def test_running_from_it_adds_nothing(bundle: Path, tmp_path: Path) -> None:
+    """It is compiled when it is built."""
+    overlay = build_overlay(tmp_path / "runtime", bundle, replaced())
+    speed_in(overlay)
+
+    assert overlay == build_overlay(tmp_path / "runtime", bundle, replaced())
+
+
+def test_a_full_disk_leaves_nothing_half_built(site: Path, bundle: Path, tmp_path: Path) -> None:
+    """The next start, with room, builds it whole."""
+    (site / "gadget" / "large.bin").write_bytes(b"x" * 100_000)
+    program = (
+        "import json, resource, signal, sys; from pathlib import Path; from loop.overlay import build_overlay;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000));"
+        "build_overlay(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3]))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(directory)},
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    arguments = [str(tmp_path / "runtime"), str(bundle), json.dumps(replaced())]
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    assert "[('loop_cpu', 'active')]\n" == found.stdout
 
-
-def test_a_plugin_is_built_once_per_content(tmp_path: Path) -> None:
-    """Another source or another entry point is another directory; the same is the same."""
-    source = tmp_path / "plugin.py"
-    source.write_text("activate = 1\n")
-    first = build_plugin(tmp_path, source, POINT)
-    same = build_plugin(tmp_path, source, dict(reversed(POINT.items())))
-    renamed = build_plugin(tmp_path, source, {**POINT, "name": "other"})
-    source.write_text("activate = 2\n")
-    changed = build_plugin(tmp_path, source, POINT)
-
-    assert first == same
-    assert 3 == len({first, renamed, changed})
+    assert "File too large" in done.stderr
+    assert [] == list((tmp_path / "runtime").glob("overlays/*"))
+    assert "2" == speed_in(build_overlay(tmp_path / "runtime", bundle, replaced()))

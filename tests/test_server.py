@@ -14,7 +14,7 @@ from loop.errors import ServerError, UnfitError
 from loop.heldback import ROOT
 from loop.host import free_port, marked_processes, port_open
 from loop.orphans import strays
-from loop.plan import load_effective
+from loop.plan import load_arm
 from loop.server import Server
 from loop.watch import Watcher
 from loop.workspace import Workspace
@@ -30,8 +30,8 @@ def server(workspace: Workspace, model: Path, write_bundle: Write, tmp_path: Pat
     def prepare(*faults: str, port: int | None = None, **args: object) -> Server:
         write_bundle("tried", args={**args, **({"fault": list(faults)} if faults else {})})
         engine = Fake(python=sys.executable)
-        _, effective = load_effective(workspace, engine, "tried", "cpu")
-        effective.write(tmp_path / "bundle")
+        arm = load_arm(workspace, engine, "tried", "cpu")
+        arm.effective.write(tmp_path / "bundle", arm.files)
         return Server(
             engine,
             launcher=workspace.launcher,
@@ -221,10 +221,10 @@ def test_the_server_dies_with_the_process_that_started_it(workspace: Workspace, 
 
     program = (
         "import sys, time; from pathlib import Path; from loop.engines.fake import Fake;"
-        "from loop.plan import load_effective; from loop.server import Server; from loop.watch import Watcher;"
+        "from loop.plan import load_arm; from loop.server import Server; from loop.watch import Watcher;"
         "from loop.workspace import find_workspace; w = find_workspace(Path(sys.argv[1]));"
         "e = Fake(python=sys.executable);"
-        "_, b = load_effective(w, e, 'original', 'cpu'); b.write(Path(sys.argv[2]) / 'b');"
+        "a = load_arm(w, e, 'original', 'cpu'); a.effective.write(Path(sys.argv[2]) / 'b', a.files);"
         "s = Server(e, launcher=w.launcher, bundle=Path(sys.argv[2]) / 'b', model=Path(sys.argv[3]),"
         " port=int(sys.argv[4]), mark='test-killed/A', log=Path(sys.argv[2]) / 'log'); s.__enter__();"
         "s.wait_ready(10, Watcher()); print('ready', flush=True); time.sleep(60)"

@@ -55,7 +55,9 @@ def test_a_copy_is_not_a_package_that_shadows_this_one(tmp_path: Path) -> None:
     """`python -m loop` in a workspace must run the installed `loop`."""
     list(starter.init(tmp_path, synthetic=None, seed=0, model_dir=None))
 
-    assert ["cpu_platform.py", "launch.py", "overlay.py"] == sorted(path.name for path in (tmp_path / "loop").iterdir())
+    assert {"cpu_platform.py", "launch.py", "overlay.py", "witness.py"} == {
+        p.name for p in (tmp_path / "loop").iterdir()
+    }
 
 
 def test_loop_plan_accepts_a_new_workspace_with_a_synthetic_model(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from loop.checks import Check, Finding, Setup, Stage
+from loop.wording import count
 
 
 class LedgerCheck(Check):
@@ -13,4 +14,4 @@ class LedgerCheck(Check):
 
     def find(self, setup: Setup) -> Iterator[Finding]:
         """Every chained round is hashed again."""
-        yield self.ok(f"{setup.ledger.verify()} rounds chained, none changed")
+        yield self.ok(f"{count(setup.ledger.verify(), 'round')} chained, none changed")

@@ -3,13 +3,16 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from loop.bundles import BUNDLE_FILE, SHIPPED, Effective, Flattened
+from loop.bundles import BUNDLE_FILE, Flattened
+from loop.content import SHIPPED, Effective
 from loop.errors import BundleError
 from loop.flags import Flag, to_argv
+from loop.packages import find_package
 from loop.record import Record
+from loop.sources import Installed
 
 DENIED_ENV: Mapping[str, str] = {
     "LOOP_": "the launcher's own variables",
@@ -64,6 +67,8 @@ class Engine(Record, ABC):
     """Resolved fields that differ between two starts of the same bundle."""
     derived: ClassVar[Mapping[str, frozenset[str]]] = {}
     """Field → other fields that the engine itself changes when it is set."""
+    plugin_group: ClassVar[str]
+    """The entry points that every server process loads at its start."""
 
     @cached_property
     @abstractmethod
@@ -74,6 +79,11 @@ class Engine(Record, ABC):
     @abstractmethod
     def flags(self) -> Mapping[str, Flag]:
         """Every option of the installed version by spelling."""
+
+    @property
+    def installed(self) -> Installed:
+        """What a bundle's code must fit into."""
+        return Installed(python=self.python, find=partial(find_package, self.python))
 
     def effective(self, flattened: Flattened) -> Effective:
         """What the launcher needs for this bundle; raises BundleError on the first option it cannot have."""
@@ -86,6 +96,7 @@ class Engine(Record, ABC):
             argv=tuple(self._argv(flattened)),
             asked={self.flags[f"--{name}"].dest: value for name, value in flattened.content.args.items()},
             platforms=self.platforms,
+            plugin_group=self.plugin_group if flattened.content.has_code else "",
         )
         return effective.sealed()
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from loop.bundles import Effective
 from loop.compare import Comparison
+from loop.content import Effective
 from loop.devices import Peaks
 from loop.environment import Environment
 from loop.measure import Measurement, read_artifact
