@@ -534,7 +534,7 @@ from pathlib import Path
 from loop.measure import ClientProcess
 from loop.watch import Watcher
 class Announcer(Watcher):
-    def traffic(self, num_done, num_tokens):
+    def traffic(self, num_done, num_reads):
         print("sending", client._process.pid, flush=True)
 try:
     with ClientProcess(Path(sys.argv[1]) / "client.log") as client:
