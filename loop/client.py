@@ -5,7 +5,8 @@ requests, writes one reply per request (zstd JSON lines), and prints a JSON line
 display and its report at the end.
 
 It speaks HTTP/1.1 over asyncio and llhttp instead of an HTTP library because the library is what gets measured
-otherwise: per streamed token httpx costs 100 µs of CPU, aiohttp 15 µs, this about 9 µs (docs/method.md).
+otherwise: per streamed token httpx costs 100 µs of CPU, aiohttp 15 µs or more, this little more than its kernel work
+(docs/method.md). While traffic flows it notes times and bytes; what they mean is found out afterwards.
 """
 
 import asyncio
