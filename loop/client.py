@@ -5,7 +5,8 @@ requests, writes one reply per request (zstd JSON lines), and prints a JSON line
 display and its report at the end.
 
 It speaks HTTP/1.1 over asyncio and llhttp instead of an HTTP library because the library is what gets measured
-otherwise: per streamed token httpx costs 100 µs of CPU, aiohttp 15 µs, this about 9 µs (docs/method.md).
+otherwise: per streamed token httpx costs 100 µs of CPU, aiohttp 15 µs or more, this little more than its kernel work
+(docs/method.md). While traffic flows it notes times and bytes; what they mean is found out afterwards.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ import uvloop
 from pydantic import model_validator
 
 from loop import dialects, plugins
+from loop.backlog import Backlog
 from loop.client_report import ClientReport, LagProbe, outside_server, p99, punctuality
 from loop.clock import Clock
 from loop.connection import Connection
@@ -33,6 +35,7 @@ from loop.launch import die_with_parent
 from loop.pool import Pool
 from loop.record import Record
 from loop.replies import Reply, write_replies
+from loop.response import Response
 
 PROGRESS_S = 0.5
 
@@ -66,14 +69,19 @@ class Client:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.num_done = 0
-        self.num_tokens = 0
-        self._pool = Pool(job.host, job.port)
+        self._backlog = Backlog()
+        self._pool = Pool(job.host, job.port, self._backlog)
         self._deadline_s = 0.0
         kind = plugins.load(dialects, job.dialect, Dialect)
         self._exchanges = [
             Exchange(request, kind(), host=self._pool.name, scheduled_ns=due_ns)
             for request, due_ns in zip(job.requests, job.schedule_ns or [None] * len(job.requests), strict=True)
         ]
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """Requests that have ended, and network reads of all responses: tokens are not counted while traffic flows."""
+        return {"num_done": self.num_done, "num_reads": self._backlog.num_reads}
 
     async def run(self) -> tuple[list[Reply], ClientReport]:
         """Every reply in the order of the job's requests, and the client's report about itself."""
@@ -100,6 +108,7 @@ class Client:
             gc.enable()
             clock.close()
             self._pool.close()
+        self._backlog.understand()
         replies = [exchange.reply(epoch_ns) for exchange in self._exchanges]
         outside_ms, outside_share = outside_server(replies)
         latencies = [reply.sent_to_last_ms for reply in replies if reply.sent_to_last_ms is not None]
@@ -153,23 +162,22 @@ class Client:
         if connection is None:
             connection = await self._pool.connect()
         if connection is None:
-            exchange.dialect.fail("connect", f"{self._pool.name} refused a connection")
+            exchange.response.fail("connect", f"{self._pool.name} refused a connection")
         else:
-            await self._wait(connection, done or exchange.send_on(connection), exchange.dialect)
+            await self._wait(connection, done or exchange.send_on(connection), exchange.response)
             self._pool.give(connection)
         exchange.end()
         self.num_done += 1
-        self.num_tokens += exchange.dialect.num_tokens or 0
 
-    async def _wait(self, connection: Connection, done: asyncio.Future[None], dialect: Dialect) -> None:
+    async def _wait(self, connection: Connection, done: asyncio.Future[None], response: Response) -> None:
         """Until the response ends, goes silent for too long, or the job's time is up."""
         while not done.done():
             left_s = self._deadline_s - time.monotonic()
             silence_left_s = self.job.idle_timeout_s - connection.idle_s
             if left_s <= 0:
-                dialect.fail("deadline", f"unfinished after the step's {self.job.deadline_s:.0f} s")
+                response.fail("deadline", f"unfinished after the step's {self.job.deadline_s:.0f} s")
             elif silence_left_s <= 0:
-                dialect.fail("idle_timeout", f"no bytes for {self.job.idle_timeout_s:.0f} s")
+                response.fail("idle_timeout", f"no bytes for {self.job.idle_timeout_s:.0f} s")
             else:
                 await asyncio.wait([done], timeout=min(left_s, silence_left_s))
                 continue
@@ -180,7 +188,11 @@ class Client:
 async def _report_progress(client: Client) -> None:
     while True:
         await asyncio.sleep(PROGRESS_S)
-        print(orjson.dumps({"num_done": client.num_done, "num_tokens": client.num_tokens}).decode(), flush=True)
+        _print_progress(client)
+
+
+def _print_progress(client: Client) -> None:
+    print(orjson.dumps(client.progress).decode(), flush=True)
 
 
 async def _send(job: Job, replies_path: Path) -> ClientReport:
@@ -188,6 +200,7 @@ async def _send(job: Job, replies_path: Path) -> ClientReport:
     progress = asyncio.create_task(_report_progress(client))
     replies, report = await client.run()
     progress.cancel()
+    _print_progress(client)
     write_replies(replies_path, replies)
     return report
 

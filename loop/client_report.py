@@ -41,7 +41,7 @@ class ClientReport(Record):
     """Wall clock, for the record only: every duration is monotonic."""
     wall_s: float
     cpu_s: float
-    """CPU time of the client's process."""
+    """CPU time of the client's process while the traffic flowed: what is reckoned afterwards delays nobody."""
     loop_lag_p99_ms: float | None
     """How late its event loop was in 99 % of the time, and so every time it took; None for less than a second."""
     num_connections: int

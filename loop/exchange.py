@@ -8,6 +8,7 @@ import orjson
 from loop.connection import Connection
 from loop.dialects import Dialect, Request
 from loop.replies import Reply
+from loop.response import Response
 from loop.wording import count
 
 
@@ -16,31 +17,32 @@ class Exchange:
 
     def __init__(self, request: Request, dialect: Dialect, *, host: str, scheduled_ns: int | None) -> None:
         self.request = request
-        self.dialect = dialect
+        self.response = Response(dialect)
         self.scheduled_ns = scheduled_ns
         """From the start of the step; None in a closed loop."""
         self._sent_ns: int | None = None
         self._done_ns: int | None = None
-        self._body = orjson.dumps(dialect.body(request))
-        self._head = (
+        body = orjson.dumps(dialect.body(request))
+        head = (
             f"POST {dialect.path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-            f"Accept: text/event-stream\r\nContent-Length: {len(self._body)}\r\n\r\n"
-        ).encode()
+            f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self._bytes = head.encode() + body
 
     def send_on(self, connection: Connection) -> asyncio.Future[None]:
         """Write it to an open connection; the future resolves at its end."""
         self._sent_ns = time.perf_counter_ns()
-        return connection.send(self._head, self._body, self.dialect)
+        return connection.send(self._bytes, self.response)
 
     def end(self) -> None:
         """The response is over, or there will be none."""
         self._done_ns = time.perf_counter_ns()
-        self.dialect.finish()
 
     def reply(self, epoch_ns: int) -> Reply:
-        """The reply, judged, with times since the start of the step at `epoch_ns`."""
+        """The reply, judged, with times since the start of the step at `epoch_ns`. All that was read is understood."""
+        self.response.finish()
         self._judge()
-        dialect = self.dialect
+        dialect = self.response.dialect
         sent_ns, first_ns, last_ns, done_ns = (
             None if at_ns is None else at_ns - epoch_ns
             for at_ns in (self._sent_ns, dialect.first_ns, dialect.last_ns, self._done_ns)
@@ -67,7 +69,7 @@ class Exchange:
 
     def _judge(self) -> None:
         """Whatever is missing or inexact is a failure; the first one stands."""
-        dialect, request = self.dialect, self.request
+        dialect, request = self.response.dialect, self.request
         num_tokens, num_prompt = dialect.num_tokens, dialect.num_prompt_tokens
         if dialect.failure:
             return

@@ -88,7 +88,7 @@ class ClientProcess:
                 document = json.loads(line)
                 if "num_done" not in document:
                     return ClientReport.model_validate(document)
-                watcher.traffic(document["num_done"], document["num_tokens"])
+                watcher.traffic(document["num_done"], document["num_reads"])
         except (OSError, ValueError) as problem:
             raise LoopError(f"the client process failed: {problem}", next=f"read {self._log}") from None
         raise LoopError(
@@ -131,7 +131,6 @@ def run_step(
     job_path.write_text(job.model_dump_json())
     report = client.send(job_path, replies_path, watcher)
     replies = read_replies(replies_path)
-    watcher.traffic(len(replies), sum(reply.num_tokens or 0 for reply in replies))
     return Measurement(
         step=step,
         started_utc=datetime.fromtimestamp(report.started_at_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),

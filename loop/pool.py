@@ -1,7 +1,9 @@
 """The connections to one server: opened before the clock starts, more only when all of them are busy."""
 
 import asyncio
+from functools import partial
 
+from loop.backlog import Backlog
 from loop.connection import Connection
 
 CONNECT_TIMEOUT_S = 10.0
@@ -13,10 +15,11 @@ request that crosses the closing on its way would fail without any fault of the 
 
 
 class Pool:
-    """Idle connections, the last used one first."""
+    """Idle connections, the last used one first; all read into one backlog."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, backlog: Backlog) -> None:
         self._address = (host, port)
+        self._new_connection = partial(Connection, backlog)
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
         self._handshakes = asyncio.Semaphore(NUM_CONNECTING)
@@ -38,7 +41,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         async with self._handshakes:
             try:
-                connecting = loop.create_connection(Connection, *self._address)
+                connecting = loop.create_connection(self._new_connection, *self._address)
                 _, connection = await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)
             except (OSError, TimeoutError):
                 return None

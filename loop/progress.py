@@ -39,11 +39,11 @@ class PlainWatcher(Watcher):
         self._phase, self._num_requests = name, num_requests
         self._say(f"{self._label}: {name}" + (f", {count(num_requests, 'request')}" if num_requests else ""))
 
-    def traffic(self, num_done: int, num_tokens: int) -> None:
+    def traffic(self, num_done: int, num_reads: int) -> None:
         """A line every ten seconds."""
         if time.monotonic() - self._said_at >= PLAIN_EVERY_S:
             requests = f"{num_done}/{count(self._num_requests, 'request')}"
-            self._say(f"{self._label}: {self._phase}, {requests}, {count(num_tokens, 'token')}")
+            self._say(f"{self._label}: {self._phase}, {requests}, {count(num_reads, 'read')}")
 
     def log(self, line: str) -> None:
         """The server's last line, every ten seconds."""
@@ -102,10 +102,10 @@ class LiveWatcher(Watcher):
         self._phase_since = time.monotonic()
         self._bar.reset(self._task, description=name, total=num_requests or None, rate="")
 
-    def traffic(self, num_done: int, num_tokens: int) -> None:
+    def traffic(self, num_done: int, num_reads: int) -> None:
         """Move the bar."""
-        rate = num_tokens / max(0.001, time.monotonic() - self._phase_since)
-        self._bar.update(self._task, completed=num_done, rate=f"{rate:,.0f} tok/s")
+        rate = num_reads / max(0.001, time.monotonic() - self._phase_since)
+        self._bar.update(self._task, completed=num_done, rate=f"{rate:,.0f} reads/s")
 
     def log(self, line: str) -> None:
         """Keep the server's last line."""

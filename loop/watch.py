@@ -10,8 +10,8 @@ class Watcher:
     def phase(self, name: str, num_requests: int = 0) -> None:
         """The session goes on to `name`, which sends `num_requests` requests or none."""
 
-    def traffic(self, num_done: int, num_tokens: int) -> None:
-        """The phase's requests so far."""
+    def traffic(self, num_done: int, num_reads: int) -> None:
+        """The phase's requests that have ended so far, and the network reads of all: about one a token."""
 
     def log(self, line: str) -> None:
         """The server's last log line."""

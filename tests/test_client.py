@@ -227,6 +227,23 @@ def test_a_step_is_kept_with_its_replies(serve: Serve, client: ClientProcess, tm
         read_artifact(measured.raw, tmp_path)
 
 
+def test_whoever_watches_hears_of_requests_and_reads(serve: Serve, client: ClientProcess, tmp_path: Path) -> None:
+    """At the latest when all have ended. Tokens are counted only afterwards."""
+
+    class Listener(Watcher):
+        def traffic(self, num_done: int, num_reads: int) -> None:
+            heard.append((num_done, num_reads))
+
+    heard: list[tuple[int, int]] = []
+    (tmp_path / "job.json").write_text(job_for(serve(), several(3)).model_dump_json())
+
+    client.send(tmp_path / "job.json", tmp_path / "replies", Listener())
+
+    assert sorted(heard) == heard
+    assert 3 == heard[-1][0]
+    assert 3 <= heard[-1][1] <= 3 * (NUM_TOKENS + 2)
+
+
 # how it fails
 
 
@@ -346,6 +363,7 @@ def test_a_server_that_is_killed_resets_its_streams(fakes: Fakes, send: Send) ->
         (http(b"data: [1]\n\n" + DONE), "parse"),
         (http(b'data: {"error": "no"}\n\n' + DONE), "inband_error"),
         (http(event() + b'data: {"error": "late"}\n\n' + DONE), "inband_error"),
+        (http(b'data: {"error": "first"}\n\n', more=5), "inband_error"),
         (http(event() + DONE, status="503 Busy"), "http_status"),
         (http(b"", status="204 No Content"), "http_status"),
         (b"nonsense\r\n\r\n", "parse"),
@@ -534,7 +552,7 @@ from pathlib import Path
 from loop.measure import ClientProcess
 from loop.watch import Watcher
 class Announcer(Watcher):
-    def traffic(self, num_done, num_tokens):
+    def traffic(self, num_done, num_reads):
         print("sending", client._process.pid, flush=True)
 try:
     with ClientProcess(Path(sys.argv[1]) / "client.log") as client:

@@ -1,7 +1,7 @@
 """A dialect: how one HTTP API streams a generation. One file per dialect; its stem is its name.
 
-A dialect says what to send, and reads the events of one response as they come. Decoding one costs about a microsecond;
-a burst of decoding at the end of a response would be read as the latency of whatever streams beside it.
+A dialect says what to send, and reads the events of one response in their order, each with the time at which it came.
+It is given them when no time is taken any more (`loop/backlog.py`), so it must not ask what time it is.
 """
 
 from abc import ABC, abstractmethod
@@ -75,7 +75,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """The response is over: put together what was kept."""
+        """There are no more events: put together what was kept."""
 
     @staticmethod
     def saw_all_of(request: Request, num_prompt_tokens: int) -> bool:

@@ -57,7 +57,7 @@ class Generate(Dialect):
         }
 
     def event(self, at_ns: int, data: bytes) -> None:
-        """Disjoint chunks are small and decoded as they come; so is everything in the first read, to count it."""
+        """Disjoint chunks are small, and each is decoded; so is everything in the first read, to count it."""
         if data == END_MARKER:
             self.ended = True
             return
