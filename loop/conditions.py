@@ -12,12 +12,19 @@ from typing import Any, Self
 import psutil
 
 from loop.gpus import IDLE, GpuReading, Gpus
+from loop.kernel_caches import find_caches, num_written
 from loop.processes import CpuShare, Meter
 from loop.record import Record
 
 PERIOD_S = 1.0
 MAX_COST_PCT = 0.5
 """On a machine with so many processes that a reading costs more of a core than this, readings are rarer."""
+
+MEMORY_GRACE_S = 10.0
+"""The driver takes a moment to give a dead process's memory back; a second was seen for 90 GB."""
+MEMORY_SLACK_BYTES = 1 << 29
+"""What the driver itself may keep more than before."""
+MEMORY_POLL_S = 0.1
 
 
 class Spread(Record):
@@ -50,7 +57,9 @@ class GpuConditions(Record):
     memory_before_bytes: int | None
     """In use before the server started."""
     memory_after_bytes: int | None
-    """In use after it was gone."""
+    """In use after it was gone, at most `MEMORY_GRACE_S` later."""
+    memory_back_s: float | None = None
+    """How long after its end the memory was back; None where it never was, or the driver does not say."""
     limited_pct: dict[str, float]
     """Why its clocks were below the maximum → in how many of the readings."""
     others: tuple[GpuProcess, ...]
@@ -73,6 +82,8 @@ class Conditions(Record):
     """Who else used the CPUs during the timed part."""
     gpus: tuple[GpuConditions, ...]
     """Empty without a GPU or without `pynvml`."""
+    num_compiled_files: int | None = None
+    """Written to the kernel caches from the first timed step to the last; None where nothing was timed."""
 
 
 class Observer:
@@ -81,9 +92,16 @@ class Observer:
     `environ` is the server's: it says which GPUs it may use. `mark` tells its processes from others.
     """
 
-    def __init__(self, mark: str, environ: Mapping[str, str], nvml: Any = None) -> None:
+    def __init__(
+        self, mark: str, environ: Mapping[str, str], nvml: Any = None, *, grace_s: float = MEMORY_GRACE_S
+    ) -> None:
         self._meter = Meter(mark)
         self._gpus = Gpus(environ, nvml)
+        self._grace_s = grace_s
+        self._caches = find_caches(environ)
+        self._began_s: float | None = None
+        self._ended_s = 0.0
+        self._num_compiled_files: int | None = None
         self._free: list[int] = []
         self._readings: list[tuple[GpuReading, ...]] = []
         self._ended = threading.Event()
@@ -104,11 +122,14 @@ class Observer:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self.conditions = self._summarize(self._gpus.read())
+        if self._began_s is not None:
+            self._num_compiled_files = num_written(self._caches, self._began_s, self._ended_s)
+        self.conditions = self._summarize(*self._await_memory())
         self._gpus.__exit__(kind, value, trace)
 
     def start(self) -> None:
         """The timed part begins."""
+        self._began_s = time.time()
         self._read()
         self._thread = threading.Thread(target=self._read_on, name="observer", daemon=True)
         self._thread.start()
@@ -120,6 +141,7 @@ class Observer:
         self._ended.set()
         self._thread.join()
         self._thread = None
+        self._ended_s = time.time()
         self._read()
 
     def _read_on(self) -> None:
@@ -148,7 +170,24 @@ class Observer:
                 if name is not None or unseen:
                     known[pid] = GpuProcess(pid=pid, name=name, memory_bytes=gpu.processes[pid])
 
-    def _summarize(self, after: tuple[GpuReading, ...]) -> Conditions:
+    def _await_memory(self) -> tuple[tuple[GpuReading, ...], float | None]:
+        """(the GPUs once their memory is back, after how many seconds); None where it is not, or cannot be known."""
+        assert self._before is not None
+        wanted = [gpu.memory_used_bytes for gpu in self._before[2]]
+        began_s = time.monotonic()
+        while True:
+            gpus, waited_s = self._gpus.read(), time.monotonic() - began_s
+            used = [gpu.memory_used_bytes for gpu in gpus]
+            known = [
+                (now, then) for now, then in zip(used, wanted, strict=True) if now is not None and then is not None
+            ]
+            if all(now <= then + MEMORY_SLACK_BYTES for now, then in known):
+                return gpus, round(waited_s, 2) if known else None
+            if waited_s >= self._grace_s:
+                return gpus, None
+            time.sleep(MEMORY_POLL_S)
+
+    def _summarize(self, after: tuple[GpuReading, ...], memory_back_s: float | None) -> Conditions:
         assert self._before is not None
         load_before, free_before, gpus_before = self._before
         return Conditions(
@@ -159,14 +198,26 @@ class Observer:
             num_readings=len(self._free),
             cpu=self._meter.share(),
             gpus=tuple(
-                summarize_gpu(first, [reading[place] for reading in self._readings], last, self._strangers[first.index])
+                summarize_gpu(
+                    first,
+                    [reading[place] for reading in self._readings],
+                    last,
+                    self._strangers[first.index],
+                    memory_back_s=memory_back_s,
+                )
                 for place, (first, last) in enumerate(zip(gpus_before, after, strict=True))
             ),
+            num_compiled_files=self._num_compiled_files,
         )
 
 
 def summarize_gpu(
-    before: GpuReading, timed: Sequence[GpuReading], after: GpuReading, strangers: Mapping[int, GpuProcess]
+    before: GpuReading,
+    timed: Sequence[GpuReading],
+    after: GpuReading,
+    strangers: Mapping[int, GpuProcess],
+    *,
+    memory_back_s: float | None = None,
 ) -> GpuConditions:
     """The readings of one GPU as one record."""
     working = [reading for reading in timed if IDLE not in (reading.reasons or ())]
@@ -180,6 +231,7 @@ def summarize_gpu(
         temperature_c=_spread([reading.temperature_c for reading in timed]),
         memory_before_bytes=before.memory_used_bytes,
         memory_after_bytes=after.memory_used_bytes,
+        memory_back_s=memory_back_s,
         limited_pct={reason: round(100 * count / len(timed), 1) for reason, count in sorted(limits.items())},
         others=tuple(strangers[pid] for pid in sorted(strangers)),
     )

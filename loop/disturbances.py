@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from loop.caveats import Caveat
-from loop.conditions import Conditions, GpuConditions
+from loop.conditions import MEMORY_GRACE_S, MEMORY_SLACK_BYTES, Conditions, GpuConditions
 from loop.gpus import HARMLESS
 from loop.processes import CpuShare
 from loop.session import Session
+from loop.wording import count
 
 MAX_OTHER_CORES = 0.3
 """What others may use of the CPUs, on average."""
@@ -20,7 +21,7 @@ GIB = 1 << 30
 def find_disturbances(sessions: Sequence[Session]) -> tuple[Caveat, ...]:
     """Every one of a round's sessions, in a fixed order; none where no conditions were recorded."""
     seen = {session.label: session.conditions for session in sessions if session.conditions}
-    finders = (_other_load, _stolen, _gpu_shared, _throttled, _clocks)
+    finders = (_other_load, _stolen, _gpu_shared, _throttled, _clocks, _memory_left, _compiled)
     return tuple(caveat for find in finders for caveat in find(seen))
 
 
@@ -95,6 +96,36 @@ def _clocks(seen: Seen) -> Iterator[Caveat]:
                 text=f"the median SM clock of GPU {index} differs by {apart_pct:.1f} %: {listed} MHz",
                 advice="lock the clocks with `nvidia-smi --lock-gpu-clocks` and measure again",
             )
+
+
+def _memory_left(seen: Seen) -> Iterator[Caveat]:
+    found: dict[int, list[str]] = {}
+    for label, gpu in _gpus(seen):
+        if gpu.memory_before_bytes is None or gpu.memory_after_bytes is None:
+            continue
+        left = gpu.memory_after_bytes - gpu.memory_before_bytes
+        if left > MEMORY_SLACK_BYTES:
+            found.setdefault(gpu.index, []).append(f"{left / GIB:.1f} GiB by {label}")
+    for index, lefts in found.items():
+        late = f"{MEMORY_GRACE_S:.0f} s after the server's end"
+        yield Caveat(
+            code="gpu_memory_left",
+            text=f"memory of GPU {index} was still held {late}: {', '.join(lefts)}",
+            advice="`nvidia-smi` names who holds it: the next server has less, and a KV cache of another size",
+        )
+
+
+def _compiled(seen: Seen) -> Iterator[Caveat]:
+    found = {
+        label: conditions.num_compiled_files for label, conditions in seen.items() if conditions.num_compiled_files
+    }
+    if found:
+        yield Caveat(
+            code="compiled_while_timed",
+            text="kernels were compiled while traffic was timed: "
+            + ", ".join(f"{count(number or 0, 'file')} in {label}" for label, number in found.items()),
+            advice="more warm-up blocks; a second round finds them in the cache",
+        )
 
 
 def _beyond(seen: Seen, cores_of: Callable[[CpuShare], float]) -> dict[str, float]:

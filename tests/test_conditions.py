@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -165,3 +166,43 @@ def test_every_session_of_a_round_has_its_conditions(noop: tuple[Workspace, Roun
         assert session.conditions.num_readings >= 2
         assert session.conditions.cpu is not None
         assert session.conditions.cpu.elapsed_s > 0
+
+
+def test_the_memory_of_a_dead_server_is_awaited() -> None:
+    """The driver gives it back a moment after the process is gone."""
+    device = Device(used=1 << 30)
+    with Observer("Rtest/A1", {}, Nvml(device), grace_s=5) as observer:
+        device.used = 90 << 30
+        free = threading.Timer(0.2, lambda: setattr(device, "used", 1 << 30))
+        free.start()
+    free.join()
+
+    assert observer.conditions is not None
+    (gpu,) = observer.conditions.gpus
+    assert 1 << 30 == gpu.memory_after_bytes
+    assert gpu.memory_back_s is not None
+    assert 0.1 < gpu.memory_back_s < 5
+
+
+def test_memory_that_never_comes_back_is_recorded() -> None:
+    """Somebody else holds it, or an orphan that nobody found."""
+    device = Device(used=1 << 30)
+    with Observer("Rtest/A1", {}, Nvml(device), grace_s=0.2) as observer:
+        device.used = 90 << 30
+
+    assert observer.conditions is not None
+    (gpu,) = observer.conditions.gpus
+    assert (90 << 30, None) == (gpu.memory_after_bytes, gpu.memory_back_s)
+
+
+def test_what_is_compiled_in_the_timed_part_is_counted(tmp_path: Path) -> None:
+    """Before it, compiling is what a warm-up is for."""
+    with Observer("Rtest/A1", {"TRITON_CACHE_DIR": str(tmp_path)}, Nvml(driver=False)) as observer:
+        (tmp_path / "warm.cubin").write_text("x")
+        os.utime(tmp_path / "warm.cubin", (1, 1))
+        observer.start()
+        (tmp_path / "late.cubin").write_text("x")
+        observer.stop()
+
+    assert observer.conditions is not None
+    assert 1 == observer.conditions.num_compiled_files

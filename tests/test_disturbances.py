@@ -144,3 +144,26 @@ def test_they_are_caveats_of_the_round(tmp_path: Path) -> None:
     assert before.verdict == after.verdict
     assert [*before.caveats, *find_disturbances(disturbed)] == list(after.caveats)
     assert "other_load" in {caveat.code for caveat in after.caveats}
+
+
+def test_memory_that_a_server_left_on_a_gpu_is_named(tmp_path: Path) -> None:
+    """What the driver keeps for itself is none."""
+    kept = GPU.model_copy(update={"memory_after_bytes": 1 << 20})
+    left = GPU.model_copy(update={"memory_after_bytes": 21 << 30})
+
+    (caveat,) = found(tmp_path, A1=conditions(QUIET, kept), B=conditions(QUIET, left), A2=conditions(QUIET, kept))
+
+    assert "gpu_memory_left" == caveat.code
+    assert "21.0 GiB by B" in caveat.text
+    assert "A1" not in caveat.text
+
+
+def test_a_kernel_that_was_compiled_while_traffic_was_timed_is_named(tmp_path: Path) -> None:
+    """Its seconds are in somebody's latency."""
+    compiled = conditions(QUIET, GPU).model_copy(update={"num_compiled_files": 12})
+    quiet = conditions(QUIET, GPU).model_copy(update={"num_compiled_files": 0})
+
+    (caveat,) = found(tmp_path, A1=compiled, B=quiet, A2=quiet)
+
+    assert "compiled_while_timed" == caveat.code
+    assert "12 files in A1" in caveat.text

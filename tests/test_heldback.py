@@ -12,7 +12,7 @@ SECRET = "ab" * 32
 KEPT = "a root that is long enough"
 
 
-@pytest.mark.parametrize("suite_id", ["smoke", "quadrants"])
+@pytest.mark.parametrize("suite_id", ["smoke", "quadrants", "h200_cut"])
 def test_they_are_like_the_visible_ones_and_none_of_them(suite_id: str) -> None:
     """A quarter as many of each category, answers as long, none longer than the longest."""
     visible = load_suite(REPOSITORY / "workloads", suite_id).check

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bundles import bundle_ids
+from loop.bundles import bundle_ids, read_bundle
 from loop.engines.sglang import SGLang
 from loop.plan import load_arm
 from loop.suites import load_suite, suite_ids
@@ -55,8 +55,9 @@ def test_no_module_is_called_after_what_it_is_not() -> None:
 
 @pytest.mark.parametrize("bundle_id", bundle_ids(HERE.candidates))
 def test_every_shipped_bundle_is_valid_for_the_installed_sglang(bundle_id: str, engine: SGLang) -> None:
-    """Nobody should find out by running it."""
-    effective = load_arm(HERE, engine, bundle_id, "cpu").effective
+    """Nobody should find out by running it, on the device that it is for."""
+    device = next(iter(read_bundle(HERE.candidates, bundle_id).applies_to.gpu), "cpu")
+    effective = load_arm(HERE, engine, bundle_id, device).effective
 
     assert bundle_id == effective.bundle
 
@@ -77,10 +78,11 @@ def test_the_quadrants_suite_has_the_seeds_shape() -> None:
     assert [4, 8] == [w.concurrency for w in suite.suite.workload if w.kind == "concurrent"]
 
 
-def test_the_original_that_the_launcher_serves_is_the_original_that_is_declared(engine: SGLang) -> None:
+@pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
+def test_the_original_that_the_launcher_serves_is_the_original_that_is_declared(device: str, engine: SGLang) -> None:
     """`effective.json` is committed, because production parses no TOML."""
-    stored = json.loads((HERE.candidates / "original" / "effective.json").read_text())
-    effective = load_arm(HERE, engine, "original", "cpu").effective
+    stored = json.loads((HERE.candidates / HERE.on(device).original / "effective.json").read_text())
+    effective = load_arm(HERE, engine, "original", device).effective
 
     assert effective.document() == stored
 

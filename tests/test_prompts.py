@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loop.errors import SuiteError
 from loop.prompts import CATEGORIES, Prompt, Shape, correctness, read, traffic, warmup, write
-from loop.prompts.catalog import QUADRANTS_COUNTS, QUADRANTS_SEED, SMOKE_COUNTS, make_files
+from loop.prompts.catalog import H200_COUNTS, QUADRANTS_COUNTS, QUADRANTS_SEED, SMOKE_COUNTS, make_files
 from loop.prompts.dice import Dice
 from loop.prompts.grammar import SLOT, Grammar
 from loop.prompts.programs import find_language, write_function
@@ -160,13 +160,14 @@ def test_stored_files_are_the_generated_ones(name: str) -> None:
 
 def test_no_other_prompts_are_stored() -> None:
     """Every prompt file of the two suites comes from the generator."""
-    found = [path for suite in ("quadrants", "smoke") for path in (WORKLOADS / suite).glob("**/*.jsonl")]
+    found = [path for suite in ("h200_cut", "quadrants", "smoke") for path in (WORKLOADS / suite).glob("**/*.jsonl")]
 
     assert STORED == sorted(str(path.relative_to(WORKLOADS)) for path in found)
 
 
 @pytest.mark.parametrize(
-    ("suite", "counts", "total"), [("quadrants", QUADRANTS_COUNTS, 174), ("smoke", SMOKE_COUNTS, 24)]
+    ("suite", "counts", "total"),
+    [("h200_cut", H200_COUNTS, 20), ("quadrants", QUADRANTS_COUNTS, 174), ("smoke", SMOKE_COUNTS, 24)],
 )
 def test_check_prompts_by_category(suite: str, counts: dict[str, int], total: int) -> None:
     """The correctness set holds all seven categories in the stated numbers."""

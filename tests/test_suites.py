@@ -61,7 +61,7 @@ def test_a_suite_comes_with_its_prompts(workloads: Path) -> None:
     assert 4 == loaded.workload("four").concurrency
 
 
-@pytest.mark.parametrize("suite_id", ["smoke", "quadrants"])
+@pytest.mark.parametrize("suite_id", ["smoke", "quadrants", "h200_cut"])
 def test_the_suites_that_ship_load(suite_id: str) -> None:
     """Every prompt file hashes to what its suite says."""
     loaded = load_suite(REPOSITORY / "workloads", suite_id)

@@ -68,7 +68,7 @@ class SGLang(Engine):
     }
     volatile: ClassVar[frozenset[str]] = frozenset({"host", "port", "random_seed", "nccl_port", "dist_init_addr"})
     derived: ClassVar[Mapping[str, frozenset[str]]] = {
-        # What `ServerArgs` resolution rewrites (SGLang 0.5.23, srt/arg_groups/*_hook.py).
+        # What `ServerArgs` resolution rewrites (SGLang 0.5.17, srt/server_args.py; 0.5.23, srt/arg_groups/*_hook.py).
         "speculative_algorithm": frozenset(
             {
                 "max_running_requests",
@@ -79,10 +79,27 @@ class SGLang(Engine):
                 "speculative_draft_model_path",
                 "page_size",
                 "mem_fraction_static",
+                "enable_mixed_chunk",
+                "cuda_graph_config",
             }
         ),
+        # Every option of a CUDA graph ends in one field.
+        **dict.fromkeys(
+            (
+                "disable_cuda_graph",
+                *(f"disable_{phase}_cuda_graph" for phase in ("decode", "prefill")),
+                *(
+                    f"cuda_graph_{what}_{phase}"
+                    for what in ("bs", "max_bs", "backend")
+                    for phase in ("decode", "prefill")
+                ),
+                "chunked_prefill_size",
+                "max_running_requests",
+            ),
+            frozenset({"cuda_graph_config", "max_prefill_tokens"}),
+        ),
+        "quantization": frozenset({"speculative_draft_model_quantization"}),
         "attention_backend": frozenset({"page_size", "prefill_attention_backend", "decode_attention_backend"}),
-        "chunked_prefill_size": frozenset({"max_prefill_tokens"}),
         "mamba_radix_cache_strategy": frozenset({"page_size", "disable_overlap_schedule"}),
         "enable_mixed_chunk": frozenset({"chunked_prefill_size"}),
         "disable_radix_cache": frozenset({"mamba_radix_cache_strategy", "disable_overlap_schedule"}),

@@ -9,6 +9,7 @@ from loop.prompts.timed import Shape, mixed_shapes, traffic
 # Changing a seed, a template or a word list changes the suites' hashes, and with them what rounds can be compared.
 QUADRANTS_SEED = "quadrants visible 1"
 SMOKE_SEED = "smoke visible 1"
+H200_SEED = "h200 cut visible 1"
 
 # A confirmation asks a quarter as many held-back ones, under a seed that is not in the repository.
 QUADRANTS_COUNTS = MappingProxyType(
@@ -16,6 +17,10 @@ QUADRANTS_COUNTS = MappingProxyType(
 )
 SMOKE_COUNTS = MappingProxyType(
     {"normal": 5, "code": 4, "math": 4, "long_context": 2, "degenerate": 3, "adversarial": 3, "cjk": 3}
+)
+
+H200_COUNTS = MappingProxyType(
+    {"normal": 4, "code": 4, "math": 4, "long_context": 2, "degenerate": 2, "adversarial": 2, "cjk": 2}
 )
 
 
@@ -52,7 +57,19 @@ def make_smoke() -> dict[str, tuple[Prompt, ...]]:
     }
 
 
+def make_h200_cut() -> dict[str, tuple[Prompt, ...]]:
+    """By file name without its ending; three of the quadrants' shapes, cut so that a session's traffic takes 30 s."""
+    seed = H200_SEED
+    shapes = mixed_shapes(f"{seed} c8", 16, (128, 256, 512, 1024, 2048), (64, 128, 256))
+    return {
+        "check": correctness(seed, H200_COUNTS),
+        "short_in_long_out": traffic(f"{seed} sl", "chat", repeat_shape(2, 256, 384)),
+        "long_in_short_out": traffic(f"{seed} ls", "document", repeat_shape(3, 8192, 64)),
+        "mixed_c8": traffic(f"{seed} c8", "mixed", shapes),
+    }
+
+
 def make_files() -> dict[str, tuple[Prompt, ...]]:
     """The prompts of every stored file, by its path under `workloads/`."""
-    suites = {"quadrants": make_quadrants(), "smoke": make_smoke()}
+    suites = {"h200_cut": make_h200_cut(), "quadrants": make_quadrants(), "smoke": make_smoke()}
     return {f"{suite}/{name}.jsonl": prompts for suite, files in suites.items() for name, prompts in files.items()}
