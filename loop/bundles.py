@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from loop.content import SHIPPED, AppliesTo, Content, Effective, Numerics
 from loop.elements import Engaged, Overlay, Patch, Plugin
@@ -60,6 +60,17 @@ class Bundle(Record):
     overlay: tuple[Overlay, ...] = ()
     plugin: tuple[Plugin, ...] = ()
     engaged: tuple[Engaged, ...] = ()
+
+    @field_validator("hypothesis", "title")
+    @classmethod
+    def _is_printable(cls, text: str) -> str:
+        """It stands in tables and terminals: one line, and nothing that steers them."""
+        line = " ".join(text.split())
+        if not line.isprintable():
+            raise ValueError("it holds control characters")
+        if text and not line:
+            raise ValueError("it is blank")
+        return line
 
 
 class Flattened(Record):

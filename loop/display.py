@@ -35,6 +35,8 @@ def show_plan(plan: Plan) -> None:
         f"candidate  [bold]{plan.candidate.bundle}[/] {plan.candidate.sha256[:16]}: {escape(plan.bundle.hypothesis)}"
     )
     out.print(f"baseline   [bold]{plan.baseline.bundle}[/] {plan.baseline.sha256[:16]}")
+    if plan.candidate.sha256 == plan.baseline.sha256:
+        out.print("           the same content: whatever is measured, it will be no_change", style="magenta")
     out.print(f"suite      {plan.suite.id} {plan.suite.sha256[:16]}, protocol {plan.protocol}")
     out.print(f"engine     {plan.engine.name} {plan.engine_version} on {plan.host.device}")
     out.print(f"model      {plan.model} {plan.model_sha256[:16]}", soft_wrap=True)
@@ -187,7 +189,8 @@ def _speed_table(comparisons: Sequence[Comparison]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for c in comparisons:
-        style = {"improved": "green", "regressed": "red"}.get(c.outcome, "")
+        outcome = "invalid" if c.drifted else c.outcome
+        style = {"improved": "green", "regressed": "red"}.get(outcome, "")
         table.add_row(
             c.scope,
             f"{c.speedup:.3f}x",
@@ -195,6 +198,6 @@ def _speed_table(comparisons: Sequence[Comparison]) -> Table:
             f"{c.low_pct:+.1f}..{c.high_pct:+.1f}",
             f"{c.mde_pct:.1f} %",
             Text(f"{c.drift_pct:.1f} %", "magenta" if c.drifted else ""),
-            Text(LETTERS[c.outcome], style),
+            Text(LETTERS[outcome], style),
         )
     return table

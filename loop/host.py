@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from loop.errors import UnfitError
 from loop.record import Record, sha256_of, sha256_of_file
 from loop.workspace import current_device
 
+MIN_FREE_BYTES = 256 << 20
+"""Below it no round starts."""
 MARK = "LOOP_SESSION"
 """Environment variable that every process of a server inherits: `<round>/<label>`."""
 
@@ -145,6 +148,17 @@ def refuse_occupied(port: int) -> None:
         raise UnfitError(
             f"port {port} is in use: the client would measure another server",
             next="end what listens there, or let `loop run` choose a port",
+        )
+
+
+def refuse_full(directory: Path, min_free_bytes: int = MIN_FREE_BYTES) -> None:
+    """Raise UnfitError where a round would run out of room: what cannot be written is lost."""
+    at = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(at).free
+    if free < min_free_bytes:
+        raise UnfitError(
+            f"{at} has {free / 2**20:.1f} MiB left; a round needs {min_free_bytes >> 20} MiB for its records",
+            next="make room: old rounds' raw data may be moved away",
         )
 
 

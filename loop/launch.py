@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -109,7 +110,7 @@ def _read_pointer(root: Path) -> dict[str, Any]:
 
 def find_bundle(root: Path, device: str, environ: dict[str, str]) -> tuple[Path, str]:
     """(the directory whose `effective.json` is served, why): safe mode, `LOOP_BUNDLE`, shipped, or original."""
-    if environ.get("LOOP_NO_OVERLAY") == "1":
+    if environ.get("LOOP_NO_OVERLAY", "0") not in ("", "0"):  # whoever reaches for safe mode must get it
         return root / "candidates" / "original", "safe"
     if environ.get("LOOP_BUNDLE"):
         return Path(environ["LOOP_BUNDLE"]), "named"
@@ -222,6 +223,15 @@ def check_environment(environ: dict[str, str]) -> dict[str, str]:
     port, named = environ["PORT"], environ["MODEL_PATH"]
     if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= HIGHEST_PORT:
         raise LaunchError(f"PORT={port} is not a port", f"set PORT to a whole number from 1 to {HIGHEST_PORT}")
+    host = environ.get("HOST") or "127.0.0.1"
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError as problem:
+            raise LaunchError(
+                f"nothing can listen at {host}:{port}: {problem.strerror or problem}", "set another PORT or HOST"
+            ) from None
     model = Path(os.path.expanduser(named))  # noqa: PTH111 - leaves a ~ alone where there is no home
     wanted = "set MODEL_PATH to a checkpoint's directory, or to a hub's name such as Qwen/Qwen3-4B"
     if not model.exists():

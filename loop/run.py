@@ -20,7 +20,7 @@ from loop.environment import changes
 from loop.gates import Bracket
 from loop.heldback import Heldback, derive_seed, heldback_prompts
 from loop.history import noise_before, served_before
-from loop.host import end_processes, marked_processes, read_revision
+from loop.host import end_processes, marked_processes, read_revision, refuse_full
 from loop.judge import Judgement, check_correctness, judge
 from loop.ledger import EngineRef, Ledger, ModelRef, Round, SuiteRef, now_utc
 from loop.plan import Plan
@@ -38,6 +38,7 @@ from loop.workspace import Workspace
 def run_round(plan: Plan, watcher: Watcher, *, argv: Sequence[str] = ()) -> Round:
     """Measure the plan's sessions, judge them, keep everything. Returns the closed round."""
     ledger = Ledger(plan.workspace.ledger)
+    refuse_full(ledger.raw)
     with ledger.locked():
         _end_leftovers(ledger, plan.workspace.reports, watcher)
         round_id, secret = ledger.new_id(), secrets.token_hex(32)

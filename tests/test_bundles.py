@@ -499,3 +499,32 @@ def test_shipped_content_that_no_longer_fits_is_said_to_be_shipped(candidates: P
 
     assert "new: its parent, what is shipped, no longer fits: --gone is not an option" in caught.value.what
     assert "loop promote --rollback" in caught.value.next
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "message"),
+    [("red \x1b[31m text", "control characters"), ("back\u202ewards", "control characters"), ("  ", "it is blank")],
+)
+def test_a_hypothesis_cannot_steer_a_terminal(candidates: Path, hypothesis: str, message: str) -> None:
+    """It is printed as it is."""
+    write(candidates, "odd", hypothesis=hypothesis)
+
+    with pytest.raises(BundleError, match=message):
+        flat(candidates, "odd")
+
+
+@pytest.mark.parametrize(("name", "value"), [("A=B", "1"), ("", "1"), ("1A", "1"), ("A", "x\0y")])
+def test_a_variable_that_no_process_can_have_is_refused(candidates: Path, name: str, value: str) -> None:
+    """Before a session is spent on it."""
+    write(candidates, "odd", env={name: value})
+
+    with pytest.raises(BundleError, match="cannot be set"):
+        FAKE.effective(flat(candidates, "odd"))
+
+
+def test_an_option_that_no_command_line_can_hold_is_refused(candidates: Path) -> None:
+    """A NUL ends an argument."""
+    write(candidates, "odd", args={"seed": "a\0b"})
+
+    with pytest.raises(BundleError):
+        FAKE.effective(flat(candidates, "odd"))

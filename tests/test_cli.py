@@ -125,6 +125,8 @@ def test_an_occupied_port_is_refused_before_anything_starts(loop: Loop, workspac
         (("run", "noop", "--baseline", "orginal"), "did you mean 'original'?"),
         (("run", "noop", "--engine", "fakee"), "did you mean 'fake'?"),
         (("run", "noop", "--protocol", "bab"), "known: aba, abba, ababa"),
+        (("run", "noop", "--port", "70000"), "or equal to 65535"),
+        (("init", "loop.toml"), "loop.toml is a file"),
         (("promote",), "give a round, or --rollback"),
         (("promote", "7"), "no round '7'"),
         (("report", "R000009"), "there is none yet"),
@@ -417,3 +419,12 @@ def test_no_process_of_the_tests_is_left() -> None:
     mine = psutil.Process().children(recursive=True)
 
     assert [] == [p for p in mine if "loop.fake_server" in " ".join(p.cmdline())]
+
+
+@pytest.mark.xdist_group("noop")
+def test_a_reader_may_stop_reading(noop: tuple[Workspace, Round]) -> None:
+    """`loop report | head` is no failure of `loop`."""
+    command = f"set -o pipefail; {sys.executable} -m loop report | head -1"
+    done = subprocess.run(["bash", "-c", command], cwd=noop[0].root, capture_output=True, text=True, check=False)
+
+    assert (0, "shipped: nothing; the original is served\n", "") == (done.returncode, done.stdout, done.stderr)

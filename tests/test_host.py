@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from loop.errors import UnfitError
 from loop.host import (
     MARK,
     end_processes,
@@ -23,6 +24,7 @@ from loop.host import (
     port_open,
     read_host,
     read_revision,
+    refuse_full,
 )
 
 SLEEP = "import time; time.sleep(60)"
@@ -227,3 +229,11 @@ def test_what_changed_in_the_judge_is_listed(tmp_path: Path) -> None:
 
     assert (git(tmp_path, "rev-parse", "HEAD"), ()) == (clean.commit, clean.dirty)
     assert ("loop/a.py", "workloads/s/new.jsonl") == dirty.dirty
+
+
+def test_a_full_disk_is_refused_before_anything_is_lost(tmp_path: Path) -> None:
+    """Also where the directory is still to be made."""
+    refuse_full(tmp_path / "ledger" / "raw")
+
+    with pytest.raises(UnfitError, match=r"has [\d.]+ MiB left; a round needs 1099511627776 MiB for its records"):
+        refuse_full(tmp_path / "ledger" / "raw", min_free_bytes=1 << 60)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from loop import starter
 from loop.content import Effective
 from loop.engines.fake import Fake
 from loop.host import free_port
-from loop.launch import find_device, runtime_dir
+from loop.launch import find_bundle, find_device, runtime_dir
 from loop.plan import load_original
 from loop.workspace import Workspace
 from tests.brackets import effective
@@ -450,3 +451,21 @@ def test_built_things_live_where_the_user_may_write(tmp_path: Path) -> None:
     assert tmp_path / ".cache" / "sglang-loop" == runtime_dir({"HOME": home})
     assert own == runtime_dir({"HOME": "/no/such/home"})
     assert own == runtime_dir({})
+
+
+def test_a_port_that_is_taken_is_said_before_a_model_is_loaded(root: Path) -> None:
+    """Loading takes minutes; the address is known at once."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+
+        said = message(root, PORT=str(port))
+
+    assert f"nothing can listen at 127.0.0.1:{port}: Address already in use; set another PORT or HOST" in said
+
+
+def test_whoever_reaches_for_safe_mode_gets_it(root: Path) -> None:
+    """Whatever word stands for yes."""
+    assert "safe" == find_bundle(root, "cpu", {"LOOP_NO_OVERLAY": "yes"})[1]
+    assert "safe" != find_bundle(root, "cpu", {"LOOP_NO_OVERLAY": "0"})[1]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from loop.checks import Check, Finding, Setup, Stage, gib
+from loop.host import MIN_FREE_BYTES
 from loop.launch import runtime_dir
 
 
@@ -16,7 +17,7 @@ class Disk(Check):
     stage: ClassVar[Stage] = "machine"
 
     min_free_bytes: int = 2 << 30
-    """Less is no reason to refuse: a round of the larger suite writes tens of megabytes."""
+    """Less is a reason to make room: a round of the larger suite writes tens of megabytes."""
 
     def find(self, setup: Setup) -> Iterator[Finding]:
         """Free space and the right to write, of both."""
@@ -29,7 +30,9 @@ class Disk(Check):
                 continue
             free = shutil.disk_usage(at).free
             text = f"{gib(free)} free for {place}"
-            if free < self.min_free_bytes:
+            if free < MIN_FREE_BYTES:
+                yield self.unfit(f"{text}: no round starts", "make room: old rounds' raw data may be moved away")
+            elif free < self.min_free_bytes:
                 yield self.warn(text, "make room: old rounds' raw data may be moved away")
             else:
                 yield self.ok(text)

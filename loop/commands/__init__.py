@@ -19,7 +19,7 @@ Suite = Annotated[str | None, typer.Option(help="The suite; default: the workspa
 Model = Annotated[str | None, typer.Option(help="The checkpoint directory; default: MODEL_PATH, then loop.toml.")]
 Baseline = Annotated[str, typer.Option(help="What A serves: `shipped`, `original` or a bundle.")]
 EngineName = Annotated[str | None, typer.Option("--engine", help="The engine; default: the workspace's.")]
-Port = Annotated[int | None, typer.Option(help="Where servers listen; default: any free port.")]
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Where servers listen; default: any free port.")]
 Protocol = Annotated[str, typer.Option(help="Order of sessions: `aba`, `abba` or `ababa`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; everything else on stderr.")]
 BundleId = Annotated[str, typer.Argument(metavar="BUNDLE", help="A directory in candidates/.")]

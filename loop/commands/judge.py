@@ -7,11 +7,14 @@ def main(round_id: RoundId, as_json: AsJson = False) -> None:
     """Judge a stored round again with today's code; the record is not changed."""
     from loop import display
     from loop.console import out
+    from loop.errors import InputError
     from loop.run import rejudge
     from loop.workspace import find_workspace
 
     workspace = find_workspace()
     round_ = read_round(round_id)
+    if round_.status != "closed":
+        raise InputError(f"{round_.id} is still running: there is nothing to judge", next="`loop ledger list`")
     judgement = rejudge(workspace, round_)
     if as_json:
         print_json(judgement.document())

@@ -21,6 +21,13 @@ DENIED_ENV: Mapping[str, str] = {
     "MODEL_PATH": "the launcher's own variable",
     "PYTHONPATH": "would shadow the engine",
     "PYTHONHOME": "would swap the interpreter's library",
+    "PYTHONUSERBASE": "would run what is not in the bundle",
+    "PYTHONINSPECT": "would keep the server from ending",
+    "PATH": "would run what is not in the bundle",
+    "HOME": "would run what is not in the bundle",
+    "SGLANG_PLUGINS": "would switch the bundle's own code off; [[plugin]] brings code",
+    "SGLANG_PLATFORM": "would run what is not in the bundle",
+    "SGLANG_EXTERNAL_MODEL_PACKAGE": "would run what is not in the bundle; [[overlay]] brings code",
     "PYTHONSTARTUP": "would run what is not in the bundle",
     "LD_AUDIT": "would run what is not in the bundle",
     "LD_LIBRARY_PATH": "would shadow the engine's libraries",
@@ -31,6 +38,7 @@ DENIED_ENV: Mapping[str, str] = {
     "NSYS_": "instrumentation changes what is timed",
 }
 """Environment prefix → why no bundle may set it."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PRELOADS = ("tcmalloc", "jemalloc", "mimalloc", "iomp5", "gomp")
 """Allocators and OpenMP runtimes: the libraries that LD_PRELOAD may name."""
 PRELOAD = re.compile(rf"lib({'|'.join(PRELOADS)})([_-][\w-]+)?\.so(\.\d+)*")
@@ -104,11 +112,16 @@ class Engine(Record, ABC):
         content, argv = flattened.content, []
         for name, value in sorted(content.args.items()):
             try:
-                argv += to_argv(self.flags, name, value)
+                words = to_argv(self.flags, name, value)
+                if any("\0" in word for word in words):
+                    raise BundleError(f"--{name} = {value!r} holds a NUL, which no command line can")
+                argv += words
                 self._refuse_denied(name, value)
             except BundleError as problem:
                 raise _refusal(flattened, f"args.{name}", problem.what) from None
         for variable, value in content.env.items():
+            if not VARIABLE.fullmatch(variable) or "\0" in value:
+                raise _refusal(flattened, f"env.{variable}", f"environment {variable!r} = {value!r} cannot be set")
             reason = _why_denied(variable, value)
             if reason:
                 raise _refusal(flattened, f"env.{variable}", f"environment {variable} is denied: {reason}")
