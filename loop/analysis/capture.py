@@ -5,6 +5,7 @@ from functools import cached_property
 import numpy as np
 
 from loop.analysis.alignment import borrow_origins
+from loop.analysis.gaps import Gap, Window, find_gaps, find_windows
 from loop.analysis.intervals import covered_ns
 from loop.analysis.layers import Layers, find_layers
 from loop.analysis.nesting import find_parents
@@ -51,6 +52,16 @@ class Capture:
     def layers(self) -> Layers:
         """Which layer of the model each piece of work belongs to."""
         return find_layers(self.work, self.passes, self.anchor)
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """What each pass took on the device's clock."""
+        return find_windows(self.work, self.passes)
+
+    @cached_property
+    def gaps(self) -> tuple[Gap, ...]:
+        """When the device idled inside those."""
+        return find_gaps(self.work, self.windows)
 
     @property
     def total_us(self) -> float:

@@ -6,7 +6,8 @@ from functools import lru_cache
 FRAME = re.compile(r"^(?P<path>[^(]+?\.pyx?)\((?P<line>\d+)\): (?P<function>.+)$")
 MODULE = re.compile(r"^nn\.Module: (?P<kind>\w+?)(?:_\d+)?$")
 INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages|python)/")
-FUNCTOR = re.compile(r"(\w*(?:Functor|Ops)\w*|\w+?)_?(?:kernel_cuda|kernel_impl|_cuda_out|Functor\w*|Ops)\b")
+DOES = re.compile(r"(\w+?)_(?:kernel_cuda|kernel_impl\w*|kernel|cuda_out)\b")
+FUNCTOR = re.compile(r"(?:CUDA)?(\w*?)(?:Functor|Ops)(\w*)")
 WRAPPERS = (
     "elementwise_kernel",
     "unrolled_elementwise_kernel",
@@ -34,14 +35,10 @@ def simplify(kernel: str) -> str:
 
 def _functor(text: str) -> str:
     """What an element-wise kernel does, from its template arguments."""
-    found = re.search(
-        r"(\w+?)_kernel_(?:cuda|impl)|(\w+?)_cuda_out|(?:CUDA|B|A)?(\w*?)(?:Functor|Ops)(\w*)", text[text.find("<") :]
-    )
-    if not found:
-        return ""
-    return next(
-        (part for part in (found[1], found[2], "".join(p for p in (found[3], found[4]) if p)) if part), ""
-    ).strip("_")
+    inside = text[text.find("<") :]
+    named = (found[1] for found in DOES.finditer(inside) if not found[1].startswith("gpu"))
+    functors = (found[1] + found[2].replace("OnSelf", "") for found in FUNCTOR.finditer(inside))
+    return next(named, "") or next(functors, "").strip("_")
 
 
 def shorten_frame(frame: str) -> str:

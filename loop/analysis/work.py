@@ -37,6 +37,8 @@ class Work:
     """The forward pass it belongs to, -1 for none."""
     launch_ns: Ints
     """When the host began to launch it; -1 if the trace does not hold that."""
+    launched_ns: Ints
+    """When that call returned."""
     in_graph: np.ndarray
     """Whether it ran inside a replayed graph."""
 
@@ -59,12 +61,14 @@ def find_work(trace: Trace, frame_parents: Ints, operator_parents: Ints, passes:
         operator = _innermost_operator(trace, operator_parents, spans, launch)
         lane = np.where(launch >= 0, trace.launches.lane[launch], NONE) if len(trace.launches) else launch
         called_ns = np.where(launch >= 0, trace.launches.start_ns[launch], NONE) if len(trace.launches) else launch
+        returned_ns = np.where(launch >= 0, trace.launches.end_ns[launch], NONE) if len(trace.launches) else launch
         external = _shadow(trace, spans)
         replayed = {i for i, name in enumerate(trace.names) if "GraphLaunch" in name}
         in_graph = np.array([row >= 0 and int(trace.launches.name[row]) in replayed for row in launch], dtype=bool)
         time = spans.duration_ns
     else:
         operator, lane, called_ns, external = order, spans.lane, spans.start_ns, spans.external
+        returned_ns = called_ns
         in_graph = np.zeros(len(spans), dtype=bool)
         time = own_time_ns(trace.operators, operator_parents)[order]
     frame = find_innermost(trace.frames, frame_parents, lane, called_ns)
@@ -95,6 +99,7 @@ def find_work(trace: Trace, frame_parents: Ints, operator_parents: Ints, passes:
         device=device,
         passed=passed,
         launch_ns=called_ns,
+        launched_ns=returned_ns,
         in_graph=in_graph,
     )
 

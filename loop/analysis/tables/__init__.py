@@ -24,6 +24,8 @@ class Filled(Record):
     title: str
     columns: dict[str, str]
     """Name → meaning, in order."""
+    brief: tuple[str, ...]
+    """The columns that fit on a terminal."""
     rows: tuple[dict[str, Any], ...]
     why_empty: str = ""
     advice: Advice | None = None
@@ -36,6 +38,8 @@ class Table(Record, ABC):
     title: ClassVar[str]
     row: ClassVar[type[Record]]
     """The record that one row is: its fields are the columns, their docstrings what they mean."""
+    brief: ClassVar[tuple[str, ...]]
+    """Its columns that fit on a terminal."""
 
     @abstractmethod
     def rows(self, capture: Capture) -> tuple[Any, ...]:
@@ -55,13 +59,17 @@ class Table(Record, ABC):
         return Filled(
             table=self.name,
             title=self.title,
-            columns={
-                name: " ".join((field.description or "").split()) for name, field in self.row.model_fields.items()
-            },
+            columns=describe(self.row),
+            brief=self.brief,
             rows=tuple(row.document() for row in rows),
             why_empty="" if rows else self.why_empty(capture),
             advice=self.advise(capture, rows) if rows else None,
         )
+
+
+def describe(row: type[Record]) -> dict[str, str]:
+    """A record's fields with what their docstrings say."""
+    return {name: " ".join((field.description or "").split()) for name, field in row.model_fields.items()}
 
 
 NO_KERNELS = (

@@ -58,6 +58,16 @@ class Kernels(Table):
     name: ClassVar[str] = "kernels"
     title: ClassVar[str] = "kernels"
     row: ClassVar[type[Record]] = KernelRow
+    brief: ClassVar[tuple[str, ...]] = (
+        "stage",
+        "short_name",
+        "projection",
+        "gpu_us",
+        "share_pct",
+        "launches",
+        "avg_us",
+        "python_location",
+    )
 
     min_share_pct: float = 1.0
     """Kernels below it are summed in the row `other`."""
