@@ -10,7 +10,21 @@ from typing import Annotated, NoReturn, ParamSpec
 
 import typer
 
-from loop.commands import calibrate, compare, confirm, doctor, init, judge, ledger, plan, promote, report, run, validate
+from loop.commands import (
+    analyze,
+    calibrate,
+    compare,
+    confirm,
+    doctor,
+    init,
+    judge,
+    ledger,
+    plan,
+    promote,
+    report,
+    run,
+    validate,
+)
 from loop.errors import LoopError
 
 P = ParamSpec("P")
@@ -46,7 +60,7 @@ def guard(function: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
-for verb in (init, doctor, calibrate, validate, plan, run, judge, confirm, promote, compare, report):
+for verb in (init, doctor, calibrate, validate, plan, run, judge, confirm, promote, compare, analyze, report):
     app.command(name=verb.__name__.rpartition(".")[2])(guard(verb.main))
 ledger_app.command(name="list")(guard(ledger.list_rounds))
 ledger_app.command(name="show")(guard(ledger.show))
