@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from loop.errors import UnfitError
@@ -14,6 +15,21 @@ found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata[
 torch = u.find_spec("torch")
 print(json.dumps(["%d.%d.%d" % sys.version_info[:3], found, torch and torch.origin]))
 """
+
+FIND = """
+import importlib.util as u, json, sys
+sys.path = [p for p in sys.path if p]
+def place(name):
+    try:
+        spec = u.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    return list(spec.submodule_search_locations)[0] if spec.submodule_search_locations else spec.origin or name
+print(json.dumps({name: place(name) for name in sys.argv[1:]}))
+"""
+"""Where modules are, the working directory apart: servers start in an empty one."""
 
 
 class Installation(Record):
@@ -41,6 +57,21 @@ def read_installation(python: str) -> Installation:
         packages={name.lower().replace("_", "-"): found for name, found in sorted(packages.items())},
         torch_cuda=_cuda_of(Path(torch)) if torch else None,
     )
+
+
+def find_modules(python: str, names: Sequence[str]) -> dict[str, str | None]:
+    """Top-level module → a package's directory, a module's file, `built-in`, or None where `python` has none.
+
+    Raises UnfitError if it cannot be run.
+    """
+    try:
+        done = subprocess.run([python, "-c", FIND, *names], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise _broken(python, str(problem)) from None
+    if done.returncode != 0:
+        raise _broken(python, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    found: dict[str, str | None] = json.loads(done.stdout)
+    return found
 
 
 def _cuda_of(torch: Path) -> str | None:

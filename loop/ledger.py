@@ -14,11 +14,12 @@ import psutil
 from filelock import FileLock, Timeout
 from pydantic import Field, model_validator
 
-from loop.bundles import Effective, Expect
+from loop.bundles import Expect
 from loop.caveats import Caveat
 from loop.chain import append_link, chained_rounds, verify_chains
 from loop.compare import Comparison
 from loop.devices import Peaks
+from loop.effective import Effective
 from loop.environment import Environment
 from loop.errors import HardStop, InputError, UnfitError
 from loop.gates import GateResult, Purpose
@@ -205,10 +206,8 @@ class Ledger:
             return found[0]
         if found:
             raise InputError(f"{prefix!r} names {len(found)} rounds: {', '.join(found[:8])}")
-        raise InputError(
-            f"no round {prefix!r} in {self.rounds}; {f'the last is {ids[-1]}' if ids else 'there is none yet'}",
-            next="`loop ledger list`",
-        )
+        last = f"the last is {ids[-1]}" if ids else "there is none yet"
+        raise InputError(f"no round {prefix!r} in {self.rounds}; {last}", next="`loop ledger list`")
 
     def read(self, round_id: str) -> Round:
         """One stored round; raises InputError naming what is wrong with it."""

@@ -1,13 +1,17 @@
 """A plan: everything a round needs, loaded and validated before anything starts."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from loop import engines, launch, metrics, plugins
-from loop.bundles import EFFECTIVE_FILE, Bundle, Effective, Expect, check_target, flatten, read_effective
+from loop.bundles import Bundle, Expect
 from loop.canaries import num_canaries
+from loop.content import check_target
+from loop.effective import EFFECTIVE_FILE, Effective, Files, read_effective, read_files
 from loop.engines import Engine
 from loop.environment import Environment
 from loop.errors import InputError
+from loop.flattening import flatten
 from loop.gates import Purpose
 from loop.heldback import heldback_counts
 from loop.host import Host, hash_model, read_host, refuse_occupied
@@ -51,6 +55,8 @@ class Plan(Record):
     bundle: Bundle
     baseline: Effective
     candidate: Effective
+    files: dict[str, bytes] = {}
+    """sha256 → content of every file that the two need."""
     protocol: str
     extend: bool
     purpose: Purpose
@@ -93,18 +99,36 @@ def load_engine(workspace: Workspace, name: str | None) -> Engine:
     return plugins.load(engines, chosen, Engine)(python=workspace.engine_python())
 
 
+class Loaded(NamedTuple):
+    """A bundle that could be started."""
+
+    bundle: Bundle | None
+    """As it is written; None for `shipped` itself."""
+    effective: Effective
+    files: Files
+    """Of its content, by sha256."""
+
+
 def read_shipped(workspace: Workspace, device: str) -> Effective | None:
     """What production serves on `device` now, or None while nothing is shipped."""
+    directory = _shipped_directory(workspace, device)
+    return read_effective(directory) if directory else None
+
+
+def _shipped_directory(workspace: Workspace, device: str) -> Path | None:
     try:
         entry = launch.shipped_entry(workspace.root, device)
     except launch.LaunchError as problem:
         raise InputError(str(problem), next="restore candidates/shipped.json from git") from None
-    return read_effective(workspace.root / entry["directory"]) if entry else None
+    return workspace.root / entry["directory"] if entry else None
 
 
-def load_original(workspace: Workspace, engine: Engine, name: str) -> Effective:
+def load_original(workspace: Workspace, engine: Engine, name: str) -> Loaded:
     """The original called `name`, flattened: it stands on nothing that ships."""
-    return engine.effective(flatten(workspace.candidates, name, engine=engine.name, shipped=None, original=name))
+    flattened = flatten(
+        workspace.candidates, name, engine=engine.name, shipped=None, original=name, installed=engine.installed
+    )
+    return Loaded(flattened.bundle, engine.effective(flattened), flattened.files)
 
 
 def stored_original(workspace: Workspace, name: str) -> Effective | None:
@@ -113,27 +137,34 @@ def stored_original(workspace: Workspace, name: str) -> Effective | None:
     return read_effective(directory) if (directory / EFFECTIVE_FILE).is_file() else None
 
 
-def load_effective(
-    workspace: Workspace, engine: Engine, bundle_id: str, device: str
-) -> tuple[Bundle | None, Effective]:
-    """(the bundle as written, what the launcher gets); the bundle is None for `shipped` itself."""
-    shipped = read_shipped(workspace, device)
+def load_effective(workspace: Workspace, engine: Engine, bundle_id: str, device: str) -> Loaded:
+    """The bundle with its parents applied, or what is shipped on `device`."""
+    directory = _shipped_directory(workspace, device)
+    shipped = read_effective(directory) if directory else None
+    files = read_files(directory, shipped.content.file_hashes) if directory and shipped else {}
     if bundle_id == "shipped" and shipped is not None:
-        return None, shipped
+        return Loaded(None, shipped, files)
     original = workspace.on(device).original
-    name = original if bundle_id in ("shipped", "original") else bundle_id
-    flattened = flatten(workspace.candidates, name, engine=engine.name, shipped=shipped, original=original)
-    return flattened.bundle, engine.effective(flattened)
+    flattened = flatten(
+        workspace.candidates,
+        original if bundle_id in ("shipped", "original") else bundle_id,
+        engine=engine.name,
+        shipped=shipped,
+        original=original,
+        shipped_files=files,
+        installed=engine.installed,
+    )
+    return Loaded(flattened.bundle, engine.effective(flattened), flattened.files)
 
 
 def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
     """Load and validate everything. A typo costs a second here and an hour later; raises InputError."""
     engine = load_engine(workspace, options.engine)
     host = read_host()
-    bundle, candidate = load_effective(workspace, engine, bundle_id, host.device)
+    bundle, candidate, files = load_effective(workspace, engine, bundle_id, host.device)
     if bundle is None:
         bundle = Bundle(schema_="loop.bundle/1", hypothesis="the shipped bundle against itself")
-    _, baseline = load_effective(workspace, engine, options.baseline, host.device)
+    _, baseline, baseline_files = load_effective(workspace, engine, options.baseline, host.device)
     _refuse_stale_original(workspace, engine, baseline)
     suite = load_suite(workspace.workloads, options.suite or workspace.settings.suite)
     load_gates(suite.suite.gates)
@@ -159,6 +190,7 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
         bundle=bundle,
         baseline=baseline,
         candidate=candidate,
+        files={**baseline_files, **files},
         protocol=options.protocol,
         extend=options.extend and options.protocol in EXTENDS and options.purpose != "calibration",
         purpose=options.purpose,

@@ -4,12 +4,12 @@ import difflib
 import json
 from pathlib import Path
 
-from loop.bundles import EFFECTIVE_FILE, Effective, flatten, read_effective
-from loop.errors import InputError
+from loop.effective import Effective, read_effective, read_files
+from loop.errors import BundleError, InputError
 from loop.host import hash_package
 from loop.ledger import Ledger, Round, now_utc, write_atomically
-from loop.plan import Options, Plan, load_engine, load_original, make_plan, read_shipped
-from loop.record import Record, canonical_json
+from loop.plan import Loaded, Options, Plan, load_effective, load_engine, load_original, make_plan, read_shipped
+from loop.record import Record
 from loop.shipped import Entry, Shipped, read, write
 from loop.suites import load_measured_suite
 from loop.workspace import Workspace
@@ -21,6 +21,8 @@ class Move(Record):
     device: str
     before: Effective
     after: Effective
+    files: dict[str, bytes]
+    """What `after` needs beside it, by sha256."""
     pointer: Shipped
     """`shipped.json` once it is carried out."""
 
@@ -62,6 +64,7 @@ def plan_promotion(workspace: Workspace, round_: Round) -> Move:
         device=device,
         before=_serving(workspace, device),
         after=effective,
+        files=_files_of(workspace, round_),
         pointer=pointer.model_copy(
             update={"devices": {**pointer.devices, device: entry}, "history": {**pointer.history, device: history}}
         ),
@@ -77,11 +80,17 @@ def plan_rollback(workspace: Workspace, device: str) -> Move:
     devices = {name: entry for name, entry in pointer.devices.items() if name != device}
     if earlier:
         devices[device] = earlier[-1]
-    after = read_effective(workspace.root / earlier[-1].directory) if earlier else _original(workspace, device)
+    if earlier:
+        directory = workspace.root / earlier[-1].directory
+        after = read_effective(directory)
+        files = read_files(directory, after.content.file_hashes)
+    else:
+        after, files = _original(workspace, device), {}
     return Move(
         device=device,
         before=_serving(workspace, device),
         after=after,
+        files=files,
         pointer=pointer.model_copy(update={"devices": devices, "history": {**pointer.history, device: earlier[:-1]}}),
     )
 
@@ -90,8 +99,8 @@ def carry_out(workspace: Workspace, move: Move) -> Shipped:
     """Content first, then the pointer, each atomically: production serves the old bundle or the new one."""
     entry = move.pointer.devices.get(move.device)
     if entry is not None:
-        path = workspace.root / entry.directory / EFFECTIVE_FILE
-        write_atomically(path, canonical_json(move.after.document()) + b"\n")
+        for path, data in move.after.layout(workspace.root / entry.directory, move.files):
+            write_atomically(path, data)
     write(workspace, move.pointer)
     return move.pointer
 
@@ -172,7 +181,7 @@ def refuse_unpromotable(workspace: Workspace, round_: Round) -> None:
             next=f"`loop run {round_.candidate.bundle}` measures it against what is shipped",
         )
     if (workspace.candidates / round_.candidate.bundle).is_dir():
-        current = _flattened_sha(workspace, round_)
+        current = _reload(workspace, round_).effective.sha256
         if current != round_.candidate.sha256:
             raise InputError(
                 f"candidates/{round_.candidate.bundle} was changed after {round_.id}: it hashes to {current[:16]}, "
@@ -186,18 +195,26 @@ def _serving(workspace: Workspace, device: str) -> Effective:
 
 
 def _original(workspace: Workspace, device: str) -> Effective:
-    return load_original(workspace, load_engine(workspace, None), workspace.on(device).original)
+    return load_original(workspace, load_engine(workspace, None), workspace.on(device).original).effective
 
 
-def _flattened_sha(workspace: Workspace, round_: Round) -> str:
-    device = round_.host.device
-    return flatten(
-        workspace.candidates,
-        round_.candidate.bundle,
-        engine=round_.engine.name,
-        shipped=read_shipped(workspace, device),
-        original=workspace.on(device).original,
-    ).sha256
+def _files_of(workspace: Workspace, round_: Round) -> dict[str, bytes]:
+    """The files of the round's candidate: those that were measured, or, where they are gone, what they came from."""
+    hashes = round_.candidate.content.file_hashes
+    try:
+        return read_files(Ledger(workspace.ledger).raw_of(round_.id) / "bundle-B", hashes)
+    except BundleError as problem:
+        if not (workspace.candidates / round_.candidate.bundle).is_dir():
+            raise InputError(
+                f"{round_.id} cannot ship: {problem.what}, and candidates/{round_.candidate.bundle} is gone too",
+                next="restore one of them",
+            ) from None
+    return dict(_reload(workspace, round_).files)
+
+
+def _reload(workspace: Workspace, round_: Round) -> Loaded:
+    engine = load_engine(workspace, round_.engine.name)
+    return load_effective(workspace, engine, round_.candidate.bundle, round_.host.device)
 
 
 def _lines(effective: Effective) -> list[str]:
@@ -205,4 +222,4 @@ def _lines(effective: Effective) -> list[str]:
     content = effective.content
     options = [f"--{name} {json.dumps(value)}\n" for name, value in sorted(content.args.items())]
     variables = [f"{name}={value}\n" for name, value in sorted(content.env.items())]
-    return [*variables, f"{content.engine}\n", *options]
+    return [*variables, f"{content.engine}\n", *options, *(f"{line}\n" for line in content.code_lines())]

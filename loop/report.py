@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from loop.bundles import differences
 from loop.compare import Comparison
+from loop.content import differences
 from loop.ledger import Round, write_atomically
 from loop.record import Record
 from loop.wording import count

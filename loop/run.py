@@ -143,6 +143,7 @@ def _bench(plan: Plan, recording: Recording) -> Bench:
         raw=recording.ledger.raw_of(recording.round.id),
         round_id=recording.round.id,
         port=plan.port,
+        files=plan.files,
         heldback=heldback_prompts(plan.suite.check, recording.heldback_hex) if recording.heldback_hex else (),
     )
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from loop import prompts
 from loop.arrivals import schedule_ns
-from loop.bundles import Effective
 from loop.canaries import insert_canaries
 from loop.conditions import Conditions, Observer
 from loop.dialects import Request
+from loop.effective import Effective
 from loop.engines import Engine
 from loop.environment import Environment, read_environment
 from loop.errors import ServerError
@@ -84,6 +84,8 @@ class Bench(Record):
     round_id: str
     port: int | None = None
     """Where servers listen; None lets every session choose a free port."""
+    files: dict[str, bytes] = {}
+    """Of the bundles of both arms, by sha256."""
     heldback: tuple[Prompt, ...] = ()
     """Correctness prompts beside the suite's, of a confirmation."""
 
@@ -106,7 +108,7 @@ def run_session(
     mark = f"{bench.round_id}/{plan.label}"
     observer = Observer(mark, {**os.environ, **effective.content.env})
     bundle = bench.raw / f"bundle-{plan.arm}"
-    effective.write(bundle)
+    effective.write(bundle, bench.files)
     server = Server(
         bench.engine,
         launcher=bench.launcher,

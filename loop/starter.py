@@ -36,13 +36,13 @@ def refresh_originals(workspace: Workspace) -> Iterator[str]:
         shipped.write(workspace, pointer.model_copy(update={"originals": originals}))
         yield "wrote candidates/shipped.json"
     for name in sorted({"original", *originals.values()}):
-        effective = load_original(workspace, engine, name)
+        _, effective, files = load_original(workspace, engine, name)
         try:
             stored = stored_original(workspace, name)
         except BundleError:
             stored = None  # edited, or of an older schema: written anew either way
         if stored != effective:
-            yield f"wrote {effective.write(workspace.candidates / name).relative_to(workspace.root)}"
+            yield f"wrote {effective.write(workspace.candidates / name, files).relative_to(workspace.root)}"
 
 
 def _make_workspace(directory: Path) -> Iterator[str]:

@@ -6,9 +6,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from loop.bundles import AppliesTo, Content, Effective, Numerics
 from loop.client import ClientReport
 from loop.compare import OVERALL, Comparison
+from loop.content import AppliesTo, Content, Numerics
+from loop.effective import Effective
 from loop.gates import Bracket
 from loop.host import Host, Revision
 from loop.judge import Verdict

@@ -8,20 +8,12 @@ from typing import Any
 import pytest
 import tomlkit
 
-from loop.bundles import (
-    AppliesTo,
-    Content,
-    Effective,
-    Flattened,
-    bundle_ids,
-    check_target,
-    differences,
-    flatten,
-    read_bundle,
-    read_effective,
-)
+from loop.bundles import bundle_ids, read_bundle
+from loop.content import AppliesTo, Content, check_target, differences
+from loop.effective import Effective, read_effective
 from loop.engines.fake import Fake
 from loop.errors import BundleError
+from loop.flattening import Flattened, flatten
 from tests.brackets import effective
 
 Write = Callable[..., str]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.bundles import Numerics
+from loop.content import Numerics
 from loop.gates import GateResult
 from loop.gates.config import Config
 from loop.gates.prefix_match import PrefixMatch

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loop import gates, plugins
-from loop.bundles import Effective
 from loop.compare import Comparison
+from loop.effective import Effective
 from loop.errors import SuiteError
 from loop.gates import Bracket, GateResult
 from loop.judge import LETTERS, Judgement, check_correctness, decide, judge, load_gates

@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from loop import starter
-from loop.bundles import Effective, flatten
+from loop.effective import Effective
 from loop.engines.fake import Fake
+from loop.flattening import flatten
 from loop.host import free_port
 from loop.launch import find_device, runtime_dir
 from loop.workspace import Workspace

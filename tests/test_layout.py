@@ -56,7 +56,7 @@ def test_no_module_is_called_after_what_it_is_not() -> None:
 @pytest.mark.parametrize("bundle_id", bundle_ids(HERE.candidates))
 def test_every_shipped_bundle_is_valid_for_the_installed_sglang(bundle_id: str, engine: SGLang) -> None:
     """Nobody should find out by running it."""
-    _, effective = load_effective(HERE, engine, bundle_id, "cpu")
+    _, effective, _ = load_effective(HERE, engine, bundle_id, "cpu")
 
     assert bundle_id == effective.bundle
 
@@ -80,7 +80,7 @@ def test_the_quadrants_suite_has_the_seeds_shape() -> None:
 def test_the_original_that_the_launcher_serves_is_the_original_that_is_declared(engine: SGLang) -> None:
     """`effective.json` is committed, because production parses no TOML."""
     stored = json.loads((HERE.candidates / "original" / "effective.json").read_text())
-    _, effective = load_effective(HERE, engine, "original", "cpu")
+    _, effective, _ = load_effective(HERE, engine, "original", "cpu")
 
     assert effective.document() == stored
 

@@ -87,7 +87,10 @@ def test_an_unknown_field_names_the_known_ones_and_the_closest(tmp_path: Path) -
 
     lines = str(caught.value).splitlines()
     assert f"{path} is not a valid bundle:" == lines[0]
-    known = "applies_to, expect, hypothesis, numerics, parent, schema, server, title"
+    known = (
+        "applies_to, engaged, expect, hypothesis, kernel, model, numerics, overlay, parent, patch, plugin, schema, "
+        "server, title"
+    )
     assert f"  hypotesis: no such field; known: {known}; did you mean 'hypothesis'?" in lines
     assert "  hypothesis: Field required" in lines
 

@@ -30,7 +30,7 @@ def server(workspace: Workspace, model: Path, write_bundle: Write, tmp_path: Pat
     def prepare(*faults: str, port: int | None = None, **args: object) -> Server:
         write_bundle("tried", args={**args, **({"fault": list(faults)} if faults else {})})
         engine = Fake(python=sys.executable)
-        _, effective = load_effective(workspace, engine, "tried", "cpu")
+        _, effective, _ = load_effective(workspace, engine, "tried", "cpu")
         effective.write(tmp_path / "bundle")
         return Server(
             engine,
@@ -224,7 +224,7 @@ def test_the_server_dies_with_the_process_that_started_it(workspace: Workspace, 
         "from loop.plan import load_effective; from loop.server import Server; from loop.watch import Watcher;"
         "from loop.workspace import find_workspace; w = find_workspace(Path(sys.argv[1]));"
         "e = Fake(python=sys.executable);"
-        "_, b = load_effective(w, e, 'original', 'cpu'); b.write(Path(sys.argv[2]) / 'b');"
+        "_, b, _ = load_effective(w, e, 'original', 'cpu'); b.write(Path(sys.argv[2]) / 'b');"
         "s = Server(e, launcher=w.launcher, bundle=Path(sys.argv[2]) / 'b', model=Path(sys.argv[3]),"
         " port=int(sys.argv[4]), mark='test-killed/A', log=Path(sys.argv[2]) / 'log'); s.__enter__();"
         "s.wait_ready(10, Watcher()); print('ready', flush=True); time.sleep(60)"

@@ -16,3 +16,5 @@ def main(
     print(f"argv   {' '.join(plan.candidate.argv) or '(the engine alone)'}")
     for name, value in plan.candidate.content.env.items():
         print(f"env    {name}={value}")
+    for line in plan.candidate.content.code_lines():
+        print(f"code   {line}")

@@ -2,13 +2,16 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from loop.bundles import BUNDLE_FILE, SHIPPED, Effective, Flattened
+from loop.bundles import BUNDLE_FILE, SHIPPED
+from loop.effective import Effective
 from loop.errors import BundleError
 from loop.flags import Flag, to_argv
+from loop.flattening import Flattened
+from loop.installation import find_modules
 from loop.record import Record
 
 DENIED_ENV: Mapping[str, str] = {
@@ -53,6 +56,10 @@ class Engine(Record, ABC):
     """Argv after the interpreter; the launcher fills `{MODEL_PATH}`, `{HOST}` and `{PORT}`."""
     platforms: ClassVar[dict[str, dict[str, Any]]] = {}
     """Device → argv, env and entry point that it needs to run there at all."""
+    plugin_group: ClassVar[str]
+    """The entry-point group that every one of its processes loads."""
+    name_argv: ClassVar[tuple[str, ...]] = ()
+    """Argv that keeps the model's name where a transformed checkpoint is served; `{MODEL_NAME}` is filled."""
     ready_line: ClassVar[str]
     """What it logs when it serves."""
     health_path: ClassVar[str] = "/health_generate"
@@ -75,6 +82,10 @@ class Engine(Record, ABC):
     def flags(self) -> Mapping[str, Flag]:
         """Every option of the installed version by spelling."""
 
+    def installed(self, names: Sequence[str]) -> dict[str, str | None]:
+        """Where the server's Python has these top-level modules; None for each that it has not."""
+        return find_modules(self.python, names)
+
     def effective(self, flattened: Flattened) -> Effective:
         """What the launcher needs for this bundle; raises BundleError on the first option it cannot have."""
         effective = Effective(
@@ -82,10 +93,11 @@ class Engine(Record, ABC):
             lineage=flattened.lineage,
             sha256=flattened.sha256,
             content=flattened.content,
-            command=self.command,
+            command=(*self.command, *(self.name_argv if flattened.content.transforms else ())),
             argv=tuple(self._argv(flattened)),
             asked={self.flags[f"--{name}"].dest: value for name, value in flattened.content.args.items()},
             platforms=self.platforms,
+            plugin_group=self.plugin_group if flattened.content.has_code else "",
         )
         return effective.sealed()
 

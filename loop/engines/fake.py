@@ -25,6 +25,8 @@ class Fake(Engine):
         # It speaks no TLS; reading the certificate store costs every start 140 ms of CPU.
         "*": {"env": {"SSL_CERT_FILE": "/dev/null"}},
     }
+    plugin_group: ClassVar[str] = "loop.fake.plugins"
+    name_argv: ClassVar[tuple[str, ...]] = ("--served-model-name", "{MODEL_NAME}")
     ready_line: ClassVar[str] = "The server is fired up and ready to roll!"
     denied: ClassVar[Mapping[str, Denied]] = {
         "host": _LAUNCHER,

@@ -43,6 +43,8 @@ class SGLang(Engine):
         },
         "*": {"env": {"HF_HUB_OFFLINE": "1"}},
     }
+    plugin_group: ClassVar[str] = "sglang.srt.plugins"
+    name_argv: ClassVar[tuple[str, ...]] = ("--served-model-name", "{MODEL_NAME}")
     ready_line: ClassVar[str] = "The server is fired up and ready to roll!"
     denied: ClassVar[Mapping[str, Denied]] = {
         **dict.fromkeys(("host", "port", "config", "api_key", "admin_api_key", "fastapi_root_path"), _PERSONAL),

@@ -6,9 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from loop.bundles import Effective
 from loop.compare import Comparison
 from loop.devices import Peaks
+from loop.effective import Effective
 from loop.environment import Environment
 from loop.measure import Measurement, read_artifact
 from loop.record import Record
