@@ -5,6 +5,7 @@
 """
 
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 EFFECTIVE_SCHEMA = "loop.effective/1"
@@ -22,6 +24,8 @@ REQUIRED = {
     SHIPPED_SCHEMA: ("devices",),
 }
 """What each file must have."""
+CODE = ("replaced", "plugins", "kernels", "transforms")
+"""Parts of a content that are more than options and environment."""
 PR_SET_PDEATHSIG = 1
 SIGKILL = 9
 HIGHEST_PORT = 65535
@@ -145,6 +149,7 @@ def compose(effective: dict[str, Any], device: str, environ: dict[str, str]) -> 
     """
     values = {
         "MODEL_PATH": environ["MODEL_PATH"],
+        "MODEL_NAME": environ.get("MODEL_NAME", environ["MODEL_PATH"]),
         "HOST": environ.get("HOST") or "127.0.0.1",
         "PORT": environ["PORT"],
     }
@@ -155,15 +160,54 @@ def compose(effective: dict[str, Any], device: str, environ: dict[str, str]) -> 
     return argv, env
 
 
+def beside(name: str) -> Any:
+    """A module from beside this file, under a package name of its own: an installed `loop` may be another version."""
+    package = sys.modules.setdefault("loop_launcher", ModuleType("loop_launcher"))
+    package.__path__ = [str(Path(__file__).parent)]
+    return importlib.import_module(f"loop_launcher.{name}")
+
+
+def transform_model(effective: dict[str, Any], read: Any, environ: dict[str, str]) -> dict[str, str]:
+    """The environment with `MODEL_PATH` naming what the bundle makes of the checkpoint; `MODEL_NAME` stays."""
+    transforms = effective["content"].get("transforms")
+    if not transforms:
+        return environ
+    runtime = runtime_dir(environ)
+    model, applied = beside("transforms").transform_model(transforms, Path(environ["MODEL_PATH"]), read, runtime)
+    for script, output in applied:
+        beside("receipts").fired(f"model:{script[:16]}", "applied", output)
+    return {**environ, "MODEL_NAME": environ["MODEL_PATH"], "MODEL_PATH": str(model)}
+
+
 def provide_entry_point(platform: dict[str, Any], env: dict[str, str]) -> None:
     """Put the platform's plugin on PYTHONPATH where the server's Python does not have it installed."""
     point = platform.get("entry_point")
     if point is None or any(found.name == point["name"] for found in entry_points(group=point["group"])):
         return
-    import overlay  # type: ignore[import-not-found]  # beside this file, which is run by its path
-
-    added = overlay.build_plugin(runtime_dir(env), Path(__file__).parent / point["file"], point)
+    added = beside("overlay").build_plugin(runtime_dir(env), Path(__file__).parent / point["file"], point)
     env["PYTHONPATH"] = os.pathsep.join([str(added), *filter(None, [env.get("PYTHONPATH")])])
+
+
+def prepare(
+    effective: dict[str, Any], directory: Path, why: str, device: str, environ: dict[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """(argv, environment) of the server, with everything built that it needs; in safe mode without any code."""
+    code = why != "safe" and any(effective["content"].get(part) for part in CODE)
+    if not code:
+        argv, env = compose(effective, device, environ)
+        provide_entry_point(platform_of(effective, device), env)
+        return argv, env
+    activation, build_error = beside("activation"), beside("overlay").BuildError
+    os.environ.setdefault("LOOP_RECEIPTS", activation.receipts_file(runtime_dir(environ)))
+    environ = {**environ, "LOOP_RECEIPTS": os.environ["LOOP_RECEIPTS"]}
+    try:
+        read = activation.reader(directory, WAYS_OUT[why])
+        argv, env = compose(effective, device, transform_model(effective, read, environ))
+        provide_entry_point(platform_of(effective, device), env)
+        activation.activate(effective, read, runtime_dir(env), device, env)
+    except build_error as problem:
+        raise LaunchError(str(problem), problem.way_out) from None
+    return argv, env
 
 
 def die_with_parent() -> None:
@@ -207,9 +251,8 @@ def main() -> NoReturn:
     device = find_device(environ)
     directory, why = find_bundle(root, device, environ)
     effective = read_effective(directory, WAYS_OUT[why])
-    argv, env = compose(effective, device, environ)
-    provide_entry_point(platform_of(effective, device), env)
     print(f"loop: bundle {effective['bundle']} sha256 {effective['sha256']} on {device}", file=sys.stderr, flush=True)
+    argv, env = prepare(effective, directory, why, device, environ)
     if env.pop("LOOP_DIE_WITH_PARENT", "") == "1":
         die_with_parent()
     # `python -m` puts the working directory first on the path: an empty one cannot shadow the engine.
@@ -220,6 +263,8 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
+    # This file's directory must not shadow anything: it is beside the engine's packages on nobody's path.
+    sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
     try:
         main()
     except LaunchError as problem:

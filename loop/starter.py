@@ -11,7 +11,16 @@ from loop.errors import BundleError, InputError
 from loop.plan import load_engine, load_original, stored_original
 from loop.workspace import MARKER, Workspace, find_workspace
 
-LAUNCH_FILES = ("loop/launch.py", "loop/overlay.py", "loop/cpu_platform.py")
+LAUNCH_FILES = (
+    "loop/launch.py",
+    "loop/overlay.py",
+    "loop/activation.py",
+    "loop/kernels.py",
+    "loop/transforms.py",
+    "loop/receipts.py",
+    "loop/witness.py",
+    "loop/cpu_platform.py",
+)
 """Standard library only: they are copied beside the launcher, so that it serves where `loop` is not installed."""
 CANDIDATES = ("original", "noop")
 

@@ -16,12 +16,15 @@ def main(argv: list[str]) -> int:
 
     from loop.descriptors import allow_many
     from loop.fake_server.detached import is_loopback
+    from loop.fake_server.extensions import load_plugins
     from loop.fake_server.lifecycle import serve
     from loop.fake_server.logs import configure_logs
 
     if {"orphan", "hidden_orphan", "port_squatter"} & set(args.fault) and not is_loopback(args.host):
         parser.error("faults that leave a process behind need a loopback --host")
     configure_logs(args.log_level)
+    if "ignore_plugins" not in args.fault:
+        load_plugins()
     allow_many()
     return int(uvloop.run(serve(args, [sys.executable, "-m", "loop.fake_server", *argv])))
 

@@ -9,6 +9,7 @@ FAULTS: dict[str, str] = {
     "die_at_start": "exit 1 with a traceback after the start delay",
     "oom_at_start": "exit 137 with a CUDA out-of-memory traceback after the start delay",
     "hang_at_start": "never open the port, never print the ready line",
+    "ignore_plugins": "load no plugin, and say nothing",
     "hang_at_stop": "ignore SIGINT and SIGTERM",
     "orphan": "leave a detached process behind (new session, same environment)",
     "hidden_orphan": "leave a detached process behind (new session, empty environment)",
