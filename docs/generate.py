@@ -105,6 +105,9 @@ def spell(annotation: Any) -> str:
     """A type annotation, short."""
     text = str(annotation) if typing.get_args(annotation) else getattr(annotation, "__name__", str(annotation))
     text = re.sub(r"(?<!['\"])\b(?:loop|typing|pathlib|collections)\.(?:\w+\.)*", "", text)
+    text = re.sub(
+        r"Annotated\[(\w+), (?:AfterValidator\(.*?\)|FieldInfo\(.*?\)\]\))\]", r"\1", text
+    )  # what a word means
     return text.replace("|", "\\|").replace("NoneType", "None")
 
 
