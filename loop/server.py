@@ -66,7 +66,16 @@ class Server:
     """A context manager: the server runs inside it and nothing of it is left after."""
 
     def __init__(
-        self, engine: Engine, *, launcher: Path, bundle: Path, model: Path, port: int, mark: str, log: Path
+        self,
+        engine: Engine,
+        *,
+        launcher: Path,
+        bundle: Path,
+        model: Path,
+        port: int,
+        mark: str,
+        log: Path,
+        receipts: Path | None = None,
     ) -> None:
         self.engine = engine
         self.port = port
@@ -74,7 +83,7 @@ class Server:
         self.exit: Exit | None = None
         self._mark = mark
         self._environment = {
-            **{name: value for name, value in os.environ.items() if name != ROOT},
+            **{name: value for name, value in os.environ.items() if name not in (ROOT, "LOOP_RECEIPTS")},
             "PORT": str(port),
             "HOST": "127.0.0.1",
             "MODEL_PATH": str(model),
@@ -82,6 +91,7 @@ class Server:
             "LOOP_PYTHON": engine.python,
             "LOOP_DIE_WITH_PARENT": "1",
             MARK: mark,
+            **({"LOOP_RECEIPTS": str(receipts.resolve())} if receipts else {}),
         }
         self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None

@@ -12,6 +12,7 @@ from loop.canaries import insert_canaries
 from loop.conditions import Conditions, Observer
 from loop.dialects import Request
 from loop.effective import Effective
+from loop.engagement import Receipt, read_receipts
 from loop.engines import Engine
 from loop.environment import Environment, read_environment
 from loop.errors import ServerError
@@ -59,6 +60,8 @@ class Session(Record):
     """What was here before its server started; a difference from the round's own makes the round invalid."""
     conditions: Conditions | None = None
     """What the machine was like meanwhile, and who else used it."""
+    receipts: tuple[Receipt, ...] = ()
+    """What its processes wrote about the bundle's code."""
     accept_length: float | None = None
     """Tokens per step of speculative decoding, as the server counted them over all of it; None if it said nothing."""
 
@@ -117,6 +120,7 @@ def run_session(
         port=bench.port or free_port(),
         mark=mark,
         log=directory / "server.log",
+        receipts=directory / "receipts.jsonl" if effective.content.has_code else None,
     )
     started_utc = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     info: dict[str, Any] | None = None
@@ -141,6 +145,7 @@ def run_session(
             log=keep(server.log, bench.raw),
             environment=environment,
             conditions=observer.conditions,
+            receipts=read_receipts(directory / "receipts.jsonl"),
             accept_length=accept_length,
         )
 

@@ -36,7 +36,6 @@ KEPT = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt")
 """Files that a transform must keep: another tokenizer changes the work."""
 WHOLE_BYTES = 64 << 20
 EDGE_BYTES = 1 << 20
-TAIL_LINES = 20
 PROGRAM = """
 import pathlib, resource, runpy, sys
 script, entry, source, target, memory = sys.argv[1:]
@@ -83,10 +82,12 @@ def _transform(transform: dict[str, Any], source: Path, script: bytes, runtime: 
     key = hashlib.sha256(f"{before}:{json.dumps(transform, sort_keys=True)}".encode()).hexdigest()[:16]
     times = {name: path.stat().st_mtime_ns for name, path in _files(source)}
 
+    log = runtime / "models" / f"{key}.log"
+
     def fill(directory: Path) -> None:
         target = directory / "checkpoint"
         target.mkdir()
-        _run(transform, script, source, target)
+        _run(transform, script, source, target, log)
         now = {name: path.stat().st_mtime_ns for name, path in _files(source)}
         touched = sorted(name for name in {*times, *now} if times.get(name) != now.get(name))
         if touched or hash_checkpoint(source) != before:
@@ -104,8 +105,9 @@ def _transform(transform: dict[str, Any], source: Path, script: bytes, runtime: 
     return built / "checkpoint"
 
 
-def _run(transform: dict[str, Any], script: bytes, source: Path, target: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="loop-transform-") as empty:
+def _run(transform: dict[str, Any], script: bytes, source: Path, target: Path, log: Path) -> None:
+    """Run the script to its end, its output in `log`, which outlives a failure."""
+    with tempfile.TemporaryDirectory(prefix="loop-transform-") as empty, log.open("wb") as said:
         file = target.parent / "transform.py"
         file.write_bytes(script)
         memory = str(int(transform["memory_gb"] * 1e9))
@@ -116,20 +118,20 @@ def _run(transform: dict[str, Any], script: bytes, source: Path, target: Path) -
             cwd=empty,
             env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         ) as process:
             try:
-                output, _ = process.communicate(timeout=transform["timeout_s"])
+                process.wait(timeout=transform["timeout_s"])
                 how = f"ended with exit code {process.returncode}" if process.returncode else ""
             except subprocess.TimeoutExpired:
-                output, how = b"", f"took more than {transform['timeout_s']:g} s"
+                how = f"took more than {transform['timeout_s']:g} s"
             finally:
                 _end_group(process.pid)
     if how:
-        tail = "\n".join(output.decode(errors="replace").splitlines()[-TAIL_LINES:])
-        raise BuildError(f"the model transform {transform['sha256'][:16]} {how}: {tail}", SAFE)
+        last = (log.read_text(errors="replace").splitlines() or ["it said nothing"])[-1]
+        raise BuildError(f"the model transform {transform['sha256'][:16]} {how}: {last}; its log is {log}", SAFE)
 
 
 def _end_group(group: int) -> None:

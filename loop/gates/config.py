@@ -5,6 +5,9 @@ from typing import Any, ClassVar
 from loop.gates import Bracket, Gate, GateResult
 from loop.wording import count
 
+MODEL_PATHS = ("model_path", "tokenizer_path")
+"""What a model transform changes: where the checkpoint is. What is in it is for the launcher to prove."""
+
 
 class Config(Gate):
     """Compares the settings both servers reported. Got unasked: refused. Asked and ignored: `no_effect`."""
@@ -34,6 +37,8 @@ class Config(Gate):
         changed = _changes(first, b)
         asked_a, asked_b = bracket.baseline.asked, bracket.candidate.asked
         touched = {name for name in {*asked_a, *asked_b} if asked_a.get(name) != asked_b.get(name)}
+        if bracket.baseline.content.transforms != bracket.candidate.content.transforms:
+            changed = {name: pair for name, pair in changed.items() if name not in MODEL_PATHS}
         allowed = touched.union(*(bracket.derived.get(name, frozenset()) for name in touched))
         unasked = {name: pair for name, pair in changed.items() if name not in allowed}
         if unasked:
