@@ -13,8 +13,8 @@ RESERVED = ("loop_receipts", "loop_witness")
 """Modules that the launcher itself puts on the server's path."""
 
 
-def _inside(text: str) -> str:
-    """A relative path that stays where it starts, in one spelling."""
+def plain_path(text: str) -> str:
+    """A relative path that stays where it starts, in its one spelling; raises ValueError for another."""
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or "\\" in text or "\0" in text or str(path) != text or text == ".":
         raise ValueError(f"{text!r} is not a plain path inside: no '..', no leading '/', no '.'")
@@ -41,7 +41,7 @@ def _pattern(text: str) -> str:
     return text
 
 
-Inside = Annotated[str, AfterValidator(_inside)]
+Inside = Annotated[str, AfterValidator(plain_path)]
 Module = Annotated[str, AfterValidator(_module)]
 Identifier = Annotated[str, AfterValidator(_identifier)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

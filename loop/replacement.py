@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from loop.diffs import FileDiff, apply_diff, parse_diff
-from loop.elements import Overlay, Patch, Replaced
+from loop.elements import Overlay, Patch, Replaced, plain_path
 from loop.errors import BundleError
 from loop.sources import Sources
 
@@ -46,7 +46,10 @@ class Replacement:
             self._patch_file(patch, diff)
 
     def _patch_file(self, patch: Patch, diff: FileDiff) -> None:
-        key = (patch.package, diff.path)
+        try:
+            key = (patch.package, plain_path(diff.path))
+        except ValueError as problem:
+            raise self._sources.refusal(f"{patch.file}: {problem}") from None
         before = self._now(key)
         if diff.creates:
             if before is not None:

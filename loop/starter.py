@@ -7,6 +7,7 @@ from pathlib import Path
 import tomlkit
 
 from loop import shipped
+from loop.effective import read_files
 from loop.errors import BundleError, InputError
 from loop.plan import load_engine, load_original, stored_original
 from loop.workspace import MARKER, Workspace, find_workspace
@@ -48,8 +49,9 @@ def refresh_originals(workspace: Workspace) -> Iterator[str]:
         _, effective, files = load_original(workspace, engine, name)
         try:
             stored = stored_original(workspace, name)
+            read_files(workspace.candidates / name, effective.content.file_hashes)
         except BundleError:
-            stored = None  # edited, or of an older schema: written anew either way
+            stored = None  # edited, incomplete, or of an older schema: written anew either way
         if stored != effective:
             yield f"wrote {effective.write(workspace.candidates / name, files).relative_to(workspace.root)}"
 

@@ -349,6 +349,29 @@ def test_production_keeps_receipts_in_its_runtime_directory(place: Workspace) ->
     assert "activated" in {receipt.status for receipt in read_receipts(file)}
 
 
+@pytest.mark.parametrize(("named", "expected"), [("a", "a,loop_witness,loop_hooks"), (None, None)])
+def test_a_whitelist_of_plugins_is_extended(place: Workspace, named: str | None, expected: str | None) -> None:
+    """It would silently leave the bundle's out; where there is none, all are loaded."""
+    made = place.write({"hooks": PLUGIN}, plugins=(hooks(),))
+    listed = made.model_copy(update={"plugin_group": "sglang.srt.plugins"}).sealed()
+    listed.write(place.arm, {sha(PLUGIN): PLUGIN.encode()})
+
+    assert expected == place.launch(SGLANG_PLUGINS=named)["env"].get("SGLANG_PLUGINS")
+
+
+def test_a_patched_main_module_is_testified_for(place: Workspace) -> None:
+    """`python -m` loads it under another name than its own."""
+    main = f"{SERVE}# patched\n"
+    (place.site / "engine" / "__main__.py").write_text("")
+    item = Replaced(package="engine", path="__main__.py", pre_sha256=sha(""), post_sha256=sha(main))
+    made = place.write({"main": main}, replaced=(item,))
+    made.model_copy(update={"command": ("-m", "engine")}).sealed().write(place.arm, {sha(main): main.encode()})
+
+    place.launch()
+
+    assert "loaded" == place.receipts()["overlay:engine/__main__.py"]
+
+
 def test_caches_of_compilers_are_the_bundles_own(place: Workspace) -> None:
     """Unless the bundle says where; what the caller says does not count."""
     own = {"TRITON_CACHE_DIR": "/elsewhere"}

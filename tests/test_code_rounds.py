@@ -12,6 +12,7 @@ from loop.elements import Engaged as Declared
 from loop.elements import LoadedPlugin, Replaced, Transform
 from loop.engagement import Receipt
 from loop.errors import InputError
+from loop.gates.config import Config
 from loop.gates.engaged import Engaged as Gate
 from loop.judge import Verdict
 from loop.ledger import Ledger, Round
@@ -267,6 +268,22 @@ def test_what_is_proven_and_what_is_not(
     assert expected[0] == outcome
     assert expected[1] in text
     assert ("no_effect" == reason) == (outcome == "refused")
+
+
+def test_only_a_model_transform_may_change_where_the_model_is(tmp_path: Path) -> None:
+    """What is in it, the launcher has proven."""
+    infos = {"A1": "/m", "B": "/runtime/m", "A2": "/m"}
+    sessions = [same_session(tmp_path, label, info={"model_path": path}) for label, path in infos.items()]
+    plain = effective("idea")
+    content = plain.content.model_copy(
+        update={"transforms": (Transform(sha256="0" * 64, entry="transform", timeout_s=1, memory_gb=1),)}
+    )
+    transformed = plain.model_copy(update={"content": content, "sha256": content.digest()})
+
+    found = [Config().check(bracket(tmp_path, sessions, candidate=arm)) for arm in (plain, transformed)]
+
+    assert ["unasked_config", "config"] == [result.reason for result in found]
+    assert ["refused", "passed"] == [result.outcome for result in found]
 
 
 def test_every_session_of_the_candidate_must_prove_it(tmp_path: Path) -> None:

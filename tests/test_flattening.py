@@ -201,6 +201,12 @@ GOOD = diff(X, X.replace("x6 = 6", "x6 = 66"))
             {"p.diff": GOOD.replace("x5", "y5")},
             "line 5 should be 'y5 = 5\\n', it is",
         ),
+        ({"patch": [PATCH]}, {"p.diff": GOOD.replace("/srt/", "/../srt/")}, "pre_sha256 names srt/x.py, which p.diff"),
+        (
+            {"patch": [{"package": "engine", "file": "p.diff"}]},
+            {"p.diff": GOOD.replace("/srt/", "/../../etc/")},
+            "p.diff: '../../etc/x.py' is not a plain path inside",
+        ),
         ({"overlay": [{**OVERLAY, "file": "gone.py"}]}, {}, "gone.py cannot be read: No such file or directory"),
         ({"overlay": [{**OVERLAY, "file": "folder"}]}, {"folder/x": ""}, "folder is not a file"),
         ({"overlay": [{**OVERLAY, "file": "../x.py"}]}, {}, "'../x.py' is not a plain path inside"),

@@ -284,7 +284,13 @@ def test_the_check_is_judged_before_anything_is_timed(tmp_path: Path) -> None:
 
     found = check_correctness(bracket(tmp_path, [same_session(tmp_path, "A1"), wrong]))
 
-    early = {"client_bound": "passed", "config": "passed", "prefix_match": "refused", "same_prompts": "passed"}
+    early = {
+        "client_bound": "passed",
+        "config": "passed",
+        "engaged": "passed",
+        "prefix_match": "refused",
+        "same_prompts": "passed",
+    }
     assert early == {item.gate: item.outcome for item in found}
 
 

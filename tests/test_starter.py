@@ -55,7 +55,26 @@ def test_a_copy_is_not_a_package_that_shadows_this_one(tmp_path: Path) -> None:
     """`python -m loop` in a workspace must run the installed `loop`."""
     list(starter.init(tmp_path, synthetic=None, seed=0, model_dir=None))
 
-    assert ["cpu_platform.py", "launch.py", "overlay.py"] == sorted(path.name for path in (tmp_path / "loop").iterdir())
+    expected = sorted(Path(name).name for name in starter.LAUNCH_FILES)
+    assert expected == sorted(path.name for path in (tmp_path / "loop").iterdir())
+    assert "__init__.py" not in expected
+
+
+def test_an_original_with_a_file_that_was_edited_is_written_anew(tmp_path: Path) -> None:
+    """The launcher refuses it, and says that this command mends it."""
+    list(starter.init(tmp_path, synthetic=None, seed=0, model_dir=None))
+    directory = tmp_path / "candidates" / "original"
+    (directory / "hooks.py").write_text("def activate():\n    pass\n")
+    with (directory / "bundle.toml").open("a") as file:
+        file.write('[[plugin]]\nmodule = "hooks"\nfile = "hooks.py"\n')
+    list(starter.init(tmp_path, synthetic=None, seed=0, model_dir=None))
+    (path,) = (directory / "files").iterdir()
+    path.write_text("edited")
+
+    said = list(starter.init(tmp_path, synthetic=None, seed=0, model_dir=None))
+
+    assert ["wrote candidates/original/effective.json"] == said
+    assert "def activate():\n    pass\n" == path.read_text()
 
 
 def test_loop_plan_accepts_a_new_workspace_with_a_synthetic_model(tmp_path: Path) -> None:
