@@ -238,12 +238,15 @@ def test_kernels_find_their_operator_by_projection_and_shape() -> None:
     assert {"in_proj_qkvz": 1, "in_proj_ba": 2, "lm_head": 3, "attention": 11, "other": 11} == found
 
 
-def test_time_that_two_streams_share_counts_half() -> None:
-    """The sum is then how long the device was busy: 10 µs here, not 15."""
-    rows = [kernel("attention", us=10.0, hidden_us=5.0), kernel("norm", us=5.0, hidden_us=5.0)]
+def test_a_kernel_hidden_behind_another_wins_nothing_by_being_faster(h200: Peaks) -> None:
+    """Two streams: the device was busy for 100 µs, not for 150; the short kernel ran beside the long one."""
+    rows = [kernel("attention", us=100.0, hidden_us=50.0), kernel("norm", us=50.0, hidden_us=50.0)]
     found = match_kernels(rows, list(operators(QWEN, num_requests=1).values()), 1)
+    drawn = draw_roofline(Dimensions.of(QWEN), Load(num_requests=1), "x", h200, measured=found)
+    headroom = {row.operator: row.headroom_us for row in drawn.rows}
 
-    assert 10.0 == sum(one.us for one in found.values())
+    assert 100.0 == drawn.busy_us
+    assert (50.0, 0.0) == (headroom["attention"], headroom["norm"])
 
 
 @given(

@@ -41,9 +41,11 @@ class RooflineRow(Record):
     roof_us: float | None
     """The larger of the two: no kernel is faster."""
     measured_us: float | None
-    """Of one pass; time that two streams shared counts half. Null where no kernel is of this operator."""
+    """The durations of its kernels in one pass; null where none is of this operator."""
+    hidden_us: float | None
+    """Of that, while another stream of the device was busy too: a faster kernel wins nothing there."""
     headroom_us: float | None
-    """Measured less roof: what the best kernel could win."""
+    """Measured less roof, but no more than was not hidden: what the best kernel could win."""
     mfu_pct: float | None
     mbu_pct: float | None
     bound: Bound | None
@@ -58,6 +60,8 @@ class Measured(NamedTuple):
 
     us: float
     num_launches: float
+    hidden_us: float = 0.0
+    """While another stream was busy."""
 
 
 class Roofline(Record):
@@ -72,7 +76,7 @@ class Roofline(Record):
     """By headroom, else by roof; `other` holds kernels of no operator."""
     roof_us: float | None
     busy_us: float | None
-    """All kernels of a pass."""
+    """How long kernels of a pass ran; time that two streams shared counts once."""
     pass_us: float | None
     """From one pass to the next, idle time included."""
     mfu_pct: float | None
@@ -95,13 +99,14 @@ def draw_roofline(
     sizes = precision or Precision(weight_bytes=dimensions.weight_bytes)
     operators = merge(Pass(dimensions, load, sizes).operators())
     total_us = sum(m.us for m in measured.values()) if measured else None
+    busy_us = sum(m.us - m.hidden_us / 2 for m in measured.values()) if measured else None
     bits = round(8 * sizes.weight_bytes)
     rows = [
         _row(operator, peaks, bits, num_gpus, (measured or {}).get(operator.name), total_us) for operator in operators
     ]
     compute_us, memory_us = (_sum(getattr(row, name) for row in rows) for name in ("compute_us", "memory_us"))
     roof_us = _sum(row.roof_us for row in rows)
-    whole_us = pass_us if pass_us is not None else total_us
+    whole_us = pass_us if pass_us is not None else busy_us
     known = {operator.name for operator in operators}
     rows += [_unknown(name, m, total_us) for name, m in (measured or {}).items() if name not in known and m.us > 0]
     return Roofline(
@@ -111,7 +116,7 @@ def draw_roofline(
         num_gpus=num_gpus,
         rows=tuple(sorted(rows, key=lambda row: (-(row.headroom_us or 0.0), -(row.roof_us or 0.0)))),
         roof_us=roof_us,
-        busy_us=total_us,
+        busy_us=busy_us,
         pass_us=pass_us,
         mfu_pct=_pct(compute_us, whole_us),
         mbu_pct=_pct(memory_us, whole_us),
@@ -218,13 +223,20 @@ def _row(
         memory_us=memory_us,
         roof_us=roof_us,
         measured_us=spent_us,
-        headroom_us=None if spent_us is None or roof_us is None else spent_us - roof_us,
+        hidden_us=measured.hidden_us if measured else None,
+        headroom_us=_headroom_us(measured, roof_us),
         mfu_pct=_pct(compute_us, spent_us),
         mbu_pct=_pct(memory_us, spent_us),
         bound=_bound(compute_us, memory_us, measured),
         share_pct=_pct(spent_us, total_us),
         shape=operator.shape,
     )
+
+
+def _headroom_us(measured: Measured | None, roof_us: float | None) -> float | None:
+    if measured is None or roof_us is None:
+        return None
+    return max(0.0, min(measured.us - roof_us, measured.us - measured.hidden_us))
 
 
 def _bound(compute_us: float | None, memory_us: float | None, measured: Measured | None) -> Bound | None:
@@ -247,6 +259,7 @@ def _unknown(name: str, measured: Measured, total_us: float | None) -> RooflineR
         memory_us=None,
         roof_us=None,
         measured_us=measured.us,
+        hidden_us=measured.hidden_us,
         headroom_us=None,
         mfu_pct=None,
         mbu_pct=None,

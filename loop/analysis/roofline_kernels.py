@@ -27,17 +27,16 @@ def measure_operators(capture: Capture, stage: str, operators: Sequence[Operator
 
 
 def match_kernels(rows: Iterable[KernelRow], operators: Sequence[Operator], num_passes: int) -> dict[str, Measured]:
-    """Each row to exactly one operator or to `other`.
-
-    Time that two streams shared counts half for each, so that the sum is the time in which the device was busy.
-    """
+    """Each row to exactly one operator or to `other`."""
     spent: dict[str, float] = defaultdict(float)
+    hidden: dict[str, float] = defaultdict(float)
     launches: dict[str, float] = defaultdict(float)
     for row in rows:
         name = find_operator(row, operators) or OTHER
-        spent[name] += (row.exclusive_us + row.hidden_us / 2) / num_passes
+        spent[name] += row.gpu_us / num_passes
+        hidden[name] += row.hidden_us / num_passes
         launches[name] += row.launches / num_passes
-    return {name: Measured(us=spent[name], num_launches=launches[name]) for name in spent}
+    return {name: Measured(spent[name], launches[name], hidden[name]) for name in spent}
 
 
 def find_operator(row: KernelRow, operators: Sequence[Operator]) -> str | None:

@@ -9,6 +9,8 @@ from loop.commands import AsJson, print_json
 
 if TYPE_CHECKING:
     from loop.analysis.capture import Capture
+    from loop.analysis.roofline_tables import Question
+    from loop.analysis.tables import Filled
 
 Traces = Annotated[
     list[Path] | None,
@@ -29,6 +31,22 @@ def main(
         str | None, typer.Option(help="Part of the name of a kernel that begins every layer, where nothing else tells.")
     ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Compare two traces or directories: before, after.")] = False,
+    capacity: Annotated[
+        Path | None,
+        typer.Option("--capacity", metavar="LOG", help="Instead: a server's log, and where its memory went."),
+    ] = None,
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="Instead: every operator of a pass against what the device can do.")
+    ] = False,
+    model: Annotated[Path | None, typer.Option(help="A model's directory or config.json, for these two.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Requests of a pass; default: the trace's, else 1.")] = None,
+    query: Annotated[int | None, typer.Option(min=1, help="New tokens of each; default: the trace's, else 1.")] = None,
+    context: Annotated[int, typer.Option(min=0, help="Tokens of each that are cached already.")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="As its driver calls it; default: the trace's, else this one.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share a pass.")] = 1,
+    pass_ms: Annotated[float | None, typer.Option(help="How long a pass was measured to take.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of each table on the terminal.")] = 12,
     as_json: AsJson = False,
 ) -> None:
@@ -37,6 +55,18 @@ def main(
     from loop.errors import InputError
 
     paths = traces or []
+    if capacity is not None:
+        from loop.analysis.capacity_tables import gather_capacity
+
+        _show_tables(gather_capacity(capacity, model), out=out, top=top, as_json=as_json)
+        return
+    if roofline:
+        from loop.analysis.roofline_tables import gather_rooflines
+
+        captures = open_captures(paths, rank=rank, mapping=mapping, anchor=anchor) if paths else ()
+        question = _ask_roofline(captures, model, device, batch, query, context, gpus, pass_ms)
+        _show_tables(gather_rooflines(question, captures), out=out, top=top, as_json=as_json)
+        return
     if not paths:
         raise InputError("no trace is named", next="loop analyze TRACE.trace.json.gz")
     if diff:
@@ -82,3 +112,55 @@ def _show_difference(
         print_json(filled.document())
     else:
         exhibits.show_table(filled, num_rows=top)
+
+
+def _ask_roofline(
+    captures: "tuple[Capture, ...]",
+    model: Path | None,
+    device: str | None,
+    batch: int | None,
+    query: int | None,
+    context: int,
+    gpus: int,
+    pass_ms: float | None,
+) -> "Question":
+    """What is not given comes from the trace and the workspace, if there are any."""
+    from loop.analysis.roofline_tables import Question
+    from loop.devices import Peaks, find_peaks
+    from loop.dimensions import Dimensions
+    from loop.errors import InputError
+    from loop.workspace import DeviceSettings, current_device, find_workspace
+
+    try:
+        workspace = find_workspace()
+    except InputError:
+        workspace = None
+    if model is None and workspace is None:
+        raise InputError("no model is named, and there is no workspace that names one", next="give --model DIR")
+    path = model if model is not None else workspace.model_path(None) if workspace else Path()
+    name = device or next((c.trace.device for c in captures if c.trace.device), None) or current_device()
+    own = workspace.on(name) if workspace else DeviceSettings()
+    return Question(
+        dimensions=Dimensions.read(path),
+        device=name,
+        peaks=find_peaks(name, own) or Peaks(source="nobody"),
+        num_requests=batch,
+        num_query_tokens=query,
+        num_context_tokens=context,
+        num_gpus=gpus,
+        pass_us=None if pass_ms is None else 1000 * pass_ms,
+    )
+
+
+def _show_tables(filled: "tuple[Filled, ...]", *, out: Path | None, top: int, as_json: bool) -> None:
+    from loop import exhibits
+
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        for each in filled:
+            exhibits.write_csv(each, out / f"{each.table}.csv")
+    if as_json:
+        print_json([each.document() for each in filled])
+        return
+    for each in filled:
+        exhibits.show_table(each, num_rows=max(top, len(each.rows)))
