@@ -20,6 +20,7 @@ from loop.commands import (
     judge,
     ledger,
     plan,
+    profile,
     promote,
     report,
     run,
@@ -60,7 +61,7 @@ def guard(function: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
-for verb in (init, doctor, calibrate, validate, plan, run, judge, confirm, promote, compare, analyze, report):
+for verb in (init, doctor, calibrate, validate, plan, run, judge, confirm, promote, compare, profile, analyze, report):
     app.command(name=verb.__name__.rpartition(".")[2])(guard(verb.main))
 ledger_app.command(name="list")(guard(ledger.list_rounds))
 ledger_app.command(name="show")(guard(ledger.show))

@@ -13,6 +13,7 @@ from loop.analysis.evidence import Evidence
 from loop.analysis.tables import Filled
 from loop.console import out
 from loop.errors import InputError
+from loop.profiles import Profile
 from loop.wording import count
 
 UNITS = {"us": "µs", "pct": "%"}
@@ -24,10 +25,9 @@ def show_evidence(evidence: Evidence, *, num_rows: int) -> None:
     """What the trace is, then every table."""
     device = evidence.device or "CPU"
     out.print(Text(evidence.trace, "bold"), soft_wrap=True)
-    out.print(
-        f"{device}, {count(evidence.num_events, 'event')}, kernels {evidence.total_us / 1000:.3f} ms, "
-        f"busy {evidence.busy_us / 1000:.3f} ms",
-    )
+    what = "kernels" if evidence.device else "operators"
+    times = f"{what} {evidence.total_us / 1000:.3f} ms, busy {evidence.busy_us / 1000:.3f} ms"
+    out.print(f"{device}, {count(evidence.num_events, 'event')}, {times}")
     for note in evidence.notes:
         out.print(Text(f"note: {note}", "yellow"))
     for filled in evidence.tables:
@@ -56,6 +56,26 @@ def show_table(filled: Filled, *, num_rows: int) -> None:
     if filled.advice:
         out.print(Text.assemble(("first  ", "bold"), filled.advice.look_first))
         out.print(Text.assemble(("next   ", "bold"), filled.advice.next_edit))
+
+
+def show_profiles(profiles: Sequence[Profile], directory: Path) -> None:
+    """What was collected, what could not be and why, the busiest rows, and the next command."""
+    for profile in profiles:
+        out.print(Text(f"{profile.label}: {profile.bundle}, {profile.workload}, {profile.seconds:.0f} s", "bold"))
+        if profile.crash:
+            out.print(Text(f"  crashed: {profile.crash}", "red"))
+        for finding in profile.findings:
+            size = sum(file.num_bytes for file in finding.files)
+            said = finding.problem or f"{count(len(finding.files), 'file')}, {size / 1e6:.1f} MB"
+            out.print(Text(f"  {finding.profiler} under {finding.load}: {said}", "yellow" if finding.problem else ""))
+        for where in dict.fromkeys((row.table, row.where) for row in profile.highlights):
+            rows = [row for row in profile.highlights if (row.table, row.where) == where]
+            out.print(Text(f"  {where[0]} of {where[1]}"))
+            for row in rows:
+                place = f"  {row.location.removeprefix('sglang/')}" if row.location else ""
+                out.print(Text(f"    {row.share_pct:5.1f} %  {row.name}{place}"), soft_wrap=True)
+    out.print(f"  files {directory}", markup=False, soft_wrap=True)
+    out.print(f"   next loop analyze {directory}", markup=False, soft_wrap=True)
 
 
 def fit(cells: Sequence[Sequence[str]], columns: Sequence[str], texts: set[str]) -> int:

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,12 +18,14 @@ from loop.caveats import Caveat
 from loop.chain import append_link, chained_rounds, verify_chains
 from loop.compare import Comparison
 from loop.devices import Peaks
+from loop.durable import write_atomically
 from loop.environment import Environment
 from loop.errors import HardStop, InputError, UnfitError
 from loop.gates import GateResult, Purpose
 from loop.heldback import Heldback
 from loop.host import Host, Revision, machine_name
 from loop.judge import Verdict
+from loop.profiles import Evidence
 from loop.record import Record, canonical_json, parse, sha256_of_file
 from loop.score import Score
 from loop.session import Session
@@ -108,6 +109,8 @@ class Round(Record):
     caveats: tuple[Caveat, ...] = ()
     score: Score | None = None
     verdict: Verdict | None = None
+    evidence: Evidence | None = None
+    """Profiles of A and B; None unless the round was asked for them."""
     failure: Failure | None = None
     wall_s: float | None = None
 
@@ -263,27 +266,6 @@ class Ledger:
     @property
     def _chain(self) -> Path:
         return self.root / "chain" / f"{machine_name()}.jsonl"
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Temp file beside it, fsync, rename, fsync of the directory: after a crash there is the old file or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def now_utc() -> str:

@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 
 from loop.bundles import EFFECTIVE_FILE, Effective, flatten, read_effective
+from loop.durable import write_atomically
 from loop.errors import InputError
 from loop.host import hash_package
-from loop.ledger import Ledger, Round, now_utc, write_atomically
+from loop.ledger import Ledger, Round, now_utc
 from loop.plan import Options, Plan, load_engine, load_original, make_plan, read_shipped
 from loop.record import Record, canonical_json
 from loop.shipped import Entry, Shipped, read, write

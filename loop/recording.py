@@ -10,6 +10,7 @@ from loop.compare import Comparison
 from loop.errors import UnfitError
 from loop.judge import Judgement
 from loop.ledger import Failure, Ledger, Round, now_utc
+from loop.profiles import Evidence
 from loop.session import Session
 
 
@@ -62,6 +63,10 @@ class Recording:
                 "verdict": judgement.verdict,
             }
         )
+
+    def attach(self, evidence: Evidence) -> None:
+        """What was found after the sessions. Written when the round closes."""
+        self.round = self.round.model_copy(update={"evidence": evidence})
 
     def _replace(self, **changes: object) -> None:
         # Validated, not copied: an impossible state must not reach the disk.

@@ -9,7 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from loop.bundles import differences
 from loop.compare import Comparison
-from loop.ledger import Round, write_atomically
+from loop.durable import write_atomically
+from loop.ledger import Round
 from loop.record import Record
 from loop.wording import count
 

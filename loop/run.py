@@ -15,6 +15,7 @@ from pathlib import Path
 from loop import engines, plugins
 from loop.compare import Comparison, compare
 from loop.devices import find_peaks
+from loop.digest import compare_profiles, digest
 from loop.engines import Engine
 from loop.environment import changes
 from loop.gates import Bracket
@@ -24,6 +25,8 @@ from loop.host import end_processes, marked_processes, read_revision
 from loop.judge import Judgement, check_correctness, judge
 from loop.ledger import EngineRef, Ledger, ModelRef, Round, SuiteRef, now_utc
 from loop.plan import Plan
+from loop.profiles import Evidence
+from loop.profiling import profile_arms
 from loop.recording import Recording, close_killed, commitment
 from loop.report import write_report
 from loop.schedule import SessionPlan, extension
@@ -56,7 +59,16 @@ def run_round(plan: Plan, watcher: Watcher, *, argv: Sequence[str] = ()) -> Roun
                 recording.add(run_session(session_plan, arm, bench, watcher, go_on=correct))
             comparisons, judgement = judge_round(recording.round, plan.suite, ledger)
             recording.judge(comparisons, judgement)
+            if plan.profile and not any(session.crash for session in recording.round.sessions):
+                recording.attach(_profile(plan, bench, comparisons, watcher))
     return recording.round
+
+
+def _profile(plan: Plan, bench: Bench, comparisons: Sequence[Comparison], watcher: Watcher) -> Evidence:
+    """Two more sessions, which nothing judges: where A and B spend their time, and what moved between them."""
+    expect = plan.bundle.expect
+    profiles = profile_arms(plan.baseline, plan.candidate, bench, expect.workload if expect else None, watcher)
+    return compare_profiles([digest(one, bench.raw) for one in profiles], bench.raw, expect, comparisons)
 
 
 def _sessions(plan: Plan, recording: Recording, watcher: Watcher) -> Iterator[SessionPlan]:

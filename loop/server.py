@@ -114,6 +114,12 @@ class Server:
         """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was launched."""
+        assert self._process is not None
+        return self._process.pid
+
     def wait_ready(self, timeout_s: float, watcher: Watcher) -> dict[str, Any]:
         """Wait for the log line, a healthy answer and `/server_info`, which is returned. Raises ServerError."""
         deadline = time.monotonic() + timeout_s

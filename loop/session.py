@@ -148,7 +148,7 @@ def run_session(
                 watcher.phase("starting the server")
                 info = bench.engine.resolved(server.wait_ready(bench.start_timeout_s, watcher))
             with clock.phase("warmup"):
-                _warm_up(server, client, bench, directory, watcher, rates)
+                warm_up(server, client, bench, directory, watcher, rates)
             checked = False
             for step in plan.steps:
                 if step.kind == "timed" and not checked:
@@ -224,7 +224,7 @@ def _send(
     )
 
 
-def _warm_up(
+def warm_up(
     server: Server, client: ClientProcess, bench: Bench, directory: Path, watcher: Watcher, rates: list[float]
 ) -> None:
     """Blocks of every shape at full concurrency, with prompts of their own, until three agree or the cap is reached.

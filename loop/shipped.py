@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from loop.durable import write_atomically
 from loop.errors import InputError, LoopError
-from loop.ledger import write_atomically
 from loop.record import Record, parse
 from loop.workspace import Workspace
 

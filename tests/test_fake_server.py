@@ -432,7 +432,7 @@ def test_profiles_write_a_trace_and_say_so(plain: FakeServer, tmp_path: Path) ->
     plain.stream(num_tokens=4)
     assert f"Profiling done. Traces are saved to: {tmp_path}" in plain.log
     trace = json.loads(gzip.decompress((tmp_path / "p1-TP-0.trace.json.gz").read_bytes()))
-    assert 3 == sum(event["name"].startswith("ProfilerStep#") for event in trace["traceEvents"])
+    assert 3 == sum(event["name"].startswith("step[") for event in trace["traceEvents"])
     plain.call("POST", "/start_profile", {"output_dir": str(tmp_path), "profile_id": "p2", "profile_by_stage": True})
     assert 200 == plain.call("POST", "/stop_profile")[0]
     assert {"p2-TP-0-DECODE.trace.json.gz", "p2-TP-0-EXTEND.trace.json.gz"} < {path.name for path in tmp_path.iterdir()}

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from loop.durable import write_atomically
 from loop.errors import HardStop, InputError, UnfitError
 from loop.host import machine_name
-from loop.ledger import Ledger, now_utc, write_atomically
+from loop.ledger import Ledger, now_utc
 from loop.recording import close_killed, commitment
 from tests.brackets import closed_round, comparisons, same_session, stored_round
 
@@ -27,7 +28,7 @@ with Ledger(Path(sys.argv[1])).locked():
 FILL = """
 import resource, signal, sys
 from pathlib import Path
-from loop.ledger import write_atomically
+from loop.durable import write_atomically
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 write_atomically(Path(sys.argv[1]), b"x" * 100_000)
@@ -35,7 +36,7 @@ write_atomically(Path(sys.argv[1]), b"x" * 100_000)
 ALTERNATE = """
 import sys
 from pathlib import Path
-from loop.ledger import write_atomically
+from loop.durable import write_atomically
 while True:
     for digit in b"01":
         write_atomically(Path(sys.argv[1]), bytes([digit]) * 300_000)

@@ -37,6 +37,7 @@ def make_plan(
     protocol: str,
     extend: bool = True,
     port: int | None = None,
+    profile: bool = False,
 ) -> "Plan":
     """A validated plan in the workspace around the working directory."""
     from loop import plan
@@ -46,7 +47,14 @@ def make_plan(
     workspace = find_workspace()
     refuse_reserved(workspace.candidates)
     options = plan.Options(
-        suite=suite, model=model, baseline=baseline, engine=engine, protocol=protocol, extend=extend, port=port
+        suite=suite,
+        model=model,
+        baseline=baseline,
+        engine=engine,
+        protocol=protocol,
+        extend=extend,
+        port=port,
+        profile=profile,
     )
     return plan.make_plan(workspace, bundle, options)
 

@@ -36,6 +36,9 @@ def main(
     protocol: Protocol = "aba",
     extend: Annotated[bool, typer.Option(help="Go on with one more B and A where A/B/A cannot tell.")] = True,
     port: Port = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Afterwards profile A and B once each, in sessions that nothing judges.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate and show the plan; start nothing.")] = False,
     exit_code: Annotated[
         bool,
@@ -56,6 +59,7 @@ def main(
         protocol=protocol,
         extend=extend,
         port=port,
+        profile=profile,
     )
     if dry_run:
         from loop import display

@@ -60,6 +60,8 @@ class Engine(Record, ABC):
     flush_path: ClassVar[str] = "/flush_cache"
     denied: ClassVar[Mapping[str, Denied]] = {}
     """Field an option sets → why it is denied."""
+    graphless: ClassVar[tuple[str, ...]] = ()
+    """Switches, of which those that the installed version knows make it launch every kernel by itself."""
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Resolved fields that differ between two starts of the same bundle."""
     derived: ClassVar[Mapping[str, frozenset[str]]] = {}
@@ -88,6 +90,11 @@ class Engine(Record, ABC):
             platforms=self.platforms,
         )
         return effective.sealed()
+
+    def without_graphs(self, effective: Effective) -> Effective:
+        """The same without graphs: kernels inside them do not tell who asked for them. For profiles only."""
+        switches = tuple(option for option in self.graphless if option in self.flags and option not in effective.argv)
+        return effective.model_copy(update={"argv": (*effective.argv, *switches)}).sealed()
 
     def _argv(self, flattened: Flattened) -> list[str]:
         content, argv = flattened.content, []

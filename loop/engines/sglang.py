@@ -65,6 +65,7 @@ class SGLang(Engine):
         "skip_server_warmup": Denied(reason="its first requests would pay for compilation"),
         "skip_tokenizer_init": Denied(reason="production must serve the OpenAI API"),
     }
+    graphless: ClassVar[tuple[str, ...]] = ("--disable-cuda-graph",)
     volatile: ClassVar[frozenset[str]] = frozenset({"host", "port", "random_seed", "nccl_port", "dist_init_addr"})
     derived: ClassVar[Mapping[str, frozenset[str]]] = {
         # What `ServerArgs` resolution rewrites (SGLang 0.5.23, srt/arg_groups/*_hook.py).

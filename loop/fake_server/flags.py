@@ -49,6 +49,10 @@ FAULTS: dict[str, str] = {
     # control routes
     "flush_refused": "/flush_cache answers 400 always",
     "hang_health": "/health and /health_generate never answer",
+    "profile_ignored": "/start_profile answers 200 and starts nothing",
+    "trace_missing": "the log says that a trace is saved, and none is",
+    "trace_cut": "half of every trace",
+    "trace_stale": "every trace is dated an hour back",
 }
 
 SALT_PATTERN = r"(?:[a-z]{5} ){7}[a-z]{5}\n"

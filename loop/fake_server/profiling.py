@@ -4,7 +4,7 @@ import gzip
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,23 @@ _KERNELS = ("fake_gemm_kernel", "fake_attention_kernel", "fake_norm_kernel")
 class Profiler:
     """One profile at a time. A step is one chunk sent; with `num_steps` the profile ends by itself."""
 
-    def __init__(self, hook: Callable[[Callable[[], None] | None], None]) -> None:
+    def __init__(self, hook: Callable[[Callable[[bool], None] | None], None], faults: Sequence[str] = ()) -> None:
         self._hook = hook
+        self._faults = faults
         self._ask: dict[str, Any] | None = None
-        self._num_steps = 0
+        self._steps: list[str] = []
 
     def start(self, ask: dict[str, Any]) -> None:
         """A second start while one runs is ignored, as in SGLang."""
         if self._ask is not None:
             LOG.warning("Profiling is already in progress.")
             return
+        if "profile_ignored" in self._faults:
+            return
         output_dir = ask.get("output_dir") or os.environ.get("SGLANG_TORCH_PROFILER_DIR", _DEFAULT_DIR)
         profile_id = ask.get("profile_id") or str(time.time())
         self._ask = ask | {"output_dir": output_dir, "profile_id": profile_id}
-        self._num_steps = 0
+        self._steps = []
         LOG.info("Profiling starts. Traces will be saved to: %s (with profile id: %s)", output_dir, profile_id)
         self._hook(self._step)
 
@@ -47,23 +50,31 @@ class Profiler:
         stages = ("-EXTEND", "-DECODE") if ask.get("profile_by_stage") else ("",)
         for stage in stages:
             file = folder / f"{prefix}{ask['profile_id']}-TP-0{stage}.trace.json.gz"
-            file.write_bytes(gzip.compress(orjson.dumps(_trace(max(1, self._num_steps)))))
+            self._save(file, gzip.compress(orjson.dumps(_trace(self._steps or ["step[IDLE]"]))))
         LOG.info("Profiling done. Traces are saved to: %s", ask["output_dir"])
         return True
 
-    def _step(self) -> None:
-        self._num_steps += 1
+    def _save(self, file: Path, content: bytes) -> None:
+        """Whole, at once and now, but for the faults."""
+        if "trace_missing" in self._faults:
+            return
+        file.write_bytes(content[: len(content) // 2] if "trace_cut" in self._faults else content)
+        if "trace_stale" in self._faults:
+            os.utime(file, (time.time() - 3600, time.time() - 3600))
+
+    def _step(self, is_first: bool) -> None:  # noqa: FBT001 - the scheduler calls it with what it knows
+        self._steps.append("step[EXTEND bs=1 toks=16]" if is_first else "step[DECODE bs=1]")
         wanted = self._ask and self._ask.get("num_steps")
-        if wanted and self._num_steps >= int(wanted):
+        if wanted and len(self._steps) >= int(wanted):
             self.stop()
 
 
-def _trace(num_steps: int) -> dict[str, Any]:
-    """Chrome trace events as torch.profiler writes them: per step one annotation, and a launch and a kernel each."""
+def _trace(steps: Sequence[str]) -> dict[str, Any]:
+    """Chrome trace events as torch.profiler writes them: per step SGLang's span, and a launch and a kernel each."""
     events: list[dict[str, Any]] = []
-    for step in range(num_steps):
+    for step, name in enumerate(steps):
         start_us = 1000.0 * step
-        events.append(_event("user_annotation", f"ProfilerStep#{step}", start_us, 900.0, tid=1))
+        events.append(_event("user_annotation", name, start_us, 900.0, tid=1))
         for n, kernel in enumerate(_KERNELS):
             launch_us = start_us + 200 * n
             correlation = {"correlation": step * len(_KERNELS) + n + 1}

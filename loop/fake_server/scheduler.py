@@ -31,7 +31,8 @@ class Scheduler:
         self.num_aborted = 0
         self.throughput = 0.0
         """Tokens per second in the last second that had traffic."""
-        self.on_step: Callable[[], None] | None = None
+        self.on_step: Callable[[bool], None] | None = None
+        """Hears of every chunk that leaves, and whether it is an answer's first."""
         """Called for every chunk while a profile is being taken."""
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._reported_tokens = 0

@@ -120,7 +120,7 @@ class Stream:
                 wire.send(closing)
         self._scheduler.num_generated_tokens += num_tokens
         if self._scheduler.on_step is not None:
-            self._scheduler.on_step()
+            self._scheduler.on_step(count == 0)
         if last:
             self._end()
 
