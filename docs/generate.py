@@ -17,6 +17,10 @@ import typer.main
 from typer.testing import CliRunner
 
 from loop import checks, gates, metrics, plugins
+from loop.analysis import tables
+from loop.analysis.difference import DifferenceRow
+from loop.analysis.evidence import table_names
+from loop.analysis.tables import Table
 from loop.bundles import Bundle
 from loop.checks import Check
 from loop.cli import app
@@ -137,6 +141,26 @@ def faults() -> str:
     return "\n".join(["| fault | what the fake server does |", "| --- | --- |", *rows, ""])
 
 
+def columns() -> str:
+    """Every column of every table of `loop analyze`."""
+    kinds = [plugins.load(tables, name, Table) for name in table_names()]
+    rows = [("difference", "What moved between two profiles", DifferenceRow)]
+    rows = [*((kind.name, sentence(sys.modules[kind.__module__].__doc__), kind.row) for kind in kinds), *rows]
+    return "\n".join(
+        "\n".join(
+            [
+                f"### `{name}`\n",
+                f"{text.rstrip('.')}. {sentence(row.__doc__)}\n",
+                "| column | meaning |",
+                "| --- | --- |",
+            ]
+            + [f"| `{column}` | {sentence(field.description)} |" for column, field in row.model_fields.items()]
+            + [""]
+        )
+        for name, text, row in rows
+    )
+
+
 PARTS = {
     "commands": commands,
     "bundle": lambda: fields(Bundle),
@@ -146,6 +170,8 @@ PARTS = {
     "gates": lambda: plugin_table(gates, Gate),
     "metrics": lambda: plugin_table(metrics, Metric),
     "checks": lambda: plugin_table(checks, Check),
+    "tables": lambda: plugin_table(tables, Table),
+    "columns": columns,
     "fake-options": fake_options,
     "faults": faults,
 }

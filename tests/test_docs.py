@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop import checks, engines, gates, metrics, plugins
+from loop.analysis import tables
 from loop.caveats import Caveat
 from loop.gates import GateResult
 from tests.conftest import REPOSITORY
@@ -31,7 +32,7 @@ def test_links_lead_to_files_that_exist(page: Path) -> None:
     assert [] == [target for target in targets if not (page.parent / target).exists()]
 
 
-@pytest.mark.parametrize("package", [gates, metrics, engines, checks], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [gates, metrics, engines, checks, tables], ids=lambda package: package.__name__)
 def test_every_plugin_is_in_the_docs(package: object) -> None:
     """By its name."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)

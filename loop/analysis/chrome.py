@@ -66,8 +66,9 @@ _HEAD = msgspec.json.Decoder(Head)
 class Chrome:
     """A file of events. `heads`, `torn` and `num_unreadable` are final once `batches` is exhausted."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.path = path
+        self._chunk_bytes = chunk_bytes
         self.heads: list[Head] = []
         self.torn = ""
         """What is missing at the end, or nothing."""
@@ -169,29 +170,33 @@ class Chrome:
             return  # names and ranks are then unknown, the events are not
 
     def _chunks(self) -> Iterator[bytes]:
-        """The text in pieces of CHUNK_BYTES at least, but for the last; invalid UTF-8 replaced."""
+        """The text in pieces of a chunk at least, but for the last; invalid UTF-8 replaced."""
         decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         pieces: list[bytes] = []
+        num_bytes = 0
         for block in self._blocks():
             pieces.append(decoder.decode(block).encode())
-            if sum(map(len, pieces)) >= CHUNK_BYTES:
+            num_bytes += len(pieces[-1])
+            if num_bytes >= self._chunk_bytes:
                 yield b"".join(pieces)
                 pieces.clear()
-        yield b"".join(pieces)
+                num_bytes = 0
+        yield b"".join([*pieces, decoder.decode(b"", final=True).encode()])
 
     def _blocks(self) -> Iterator[bytes]:
         """The file, decompressed; of a torn gzip what comes before the tear."""
         with self.path.open("rb") as file:
-            block = file.read(BLOCK_BYTES)
+            block_bytes = min(BLOCK_BYTES, self._chunk_bytes)
+            block = file.read(block_bytes)
             if not block.startswith(GZIP):
                 while block:
                     yield block
-                    block = file.read(BLOCK_BYTES)
+                    block = file.read(block_bytes)
                 return
             inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
             while block or inflater.unconsumed_tail:
                 try:
-                    yield inflater.decompress(block, CHUNK_BYTES)
+                    yield inflater.decompress(block, self._chunk_bytes)
                 except zlib.error as problem:
                     self.torn = f"the gzip is damaged ({problem})"
                     return
@@ -200,7 +205,7 @@ class Chrome:
                     if block.startswith(GZIP):
                         continue
                     return
-                block = inflater.unconsumed_tail or file.read(BLOCK_BYTES)
+                block = inflater.unconsumed_tail or file.read(block_bytes)
             if not inflater.eof:
                 self.torn = "the gzip ends in the middle"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from loop.analysis.capture import Capture
-from loop.analysis.trace import Trace, rank_of, read_trace, same_rank
+from loop.analysis.ranks import rank_of, same_rank
+from loop.analysis.trace import Trace, read_trace
 from loop.errors import InputError
 
 SUFFIXES = (".trace.json.gz", ".trace.json", ".pt.trace.json.gz", ".pt.trace.json", ".json.gz", ".json")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loop.analysis.chrome import Chrome, Event, Head
+from loop.analysis.ranks import rank_of, same_rank
 from loop.errors import InputError
 
 Ints = NDArray[np.int64]
@@ -23,7 +24,6 @@ KINDS = {
     "user_annotation": "annotations",
     "gpu_user_annotation": "device_annotations",
 }
-RANK_IN_NAME = re.compile(r"(?:TP|DP|PP|EP)-\d+")
 RANK_IN_PID = re.compile(r"^\[([^\]]+)\] ")
 """How SGLang marks the processes of each rank in a merged trace."""
 NONE = -1
@@ -270,24 +270,6 @@ def sort_keys(ids: dict[Any, int]) -> tuple[Ints, tuple[Any, ...]]:
     for new, key in enumerate(ordered):
         order[ids[key]] = new
     return order, tuple(ordered)
-
-
-def rank_of(file_name: str) -> str:
-    """`TP-0-EP-0` of `1790857-TP-0-EP-0-DECODE.trace.json.gz`; empty if the name does not say."""
-    return "-".join(RANK_IN_NAME.findall(file_name))
-
-
-def same_rank(one: str, other: str) -> bool:
-    """Whether `TP00-EP00`, `TP-0-EP-0` and `TP-0` mean one rank; a part that one does not name may be anything."""
-    first, second = rank_parts(one), rank_parts(other)
-    return all(first[kind] == second[kind] for kind in first.keys() & second.keys())
-
-
-def rank_parts(rank: str) -> dict[str, int]:
-    """{"TP": 0, "EP": 0}; a bare number is a tensor-parallel rank."""
-    if rank.isdigit():
-        return {"TP": int(rank)}
-    return {kind: int(number) for kind, number in re.findall(r"(TP|DP|PP|EP)-?(\d+)", rank)}
 
 
 def device_name(heads: list[Head]) -> str | None:

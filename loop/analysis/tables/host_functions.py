@@ -76,16 +76,16 @@ class HostFunctions(Table):
             label_of[name] = labels.setdefault(tell(trace.names[name]), len(labels))
         which = label_of[frames.name]
         calls = np.bincount(which, minlength=len(labels))
-        selfs = np.bincount(which, weights=own, minlength=len(labels))
+        owns = np.bincount(which, weights=own, minlength=len(labels))
         totals = np.bincount(which, weights=np.where(outer, frames.duration_ns, 0), minlength=len(labels))
-        whole = float(selfs.sum())
-        shown = [n for n in range(len(labels)) if share_pct(selfs[n], whole) >= self.min_share_pct]
+        whole = float(owns.sum())
+        shown = [n for n in range(len(labels)) if share_pct(owns[n], whole) >= self.min_share_pct]
         small = np.setdiff1d(np.arange(len(labels)), shown)
         names = list(labels)
-        found = [make_row(names[n], int(calls[n]), float(selfs[n]), float(totals[n]), whole) for n in shown]
+        found = [make_row(names[n], int(calls[n]), float(owns[n]), float(totals[n]), whole) for n in shown]
         found.sort(key=lambda row: (-row.self_us, row.function))
         if len(small):
-            own_sum = float(selfs[small].sum())
+            own_sum = float(owns[small].sum())
             found.append(make_row("other", int(calls[small].sum()), own_sum, own_sum, whole))
         return tuple(found)
 

@@ -88,8 +88,12 @@ class IdleGaps(Table):
             f"that; most between {top.before} and {top.after}: {top.gaps} times, {top.idle_us:.0f} µs"
         )
         if not capture.work.on_device:
-            edit = "see the table `host_functions` for what Python does between operators"
-        elif late < 50:
+            return Advice(
+                look_first=f"{idle:.0f} % of {top.stage} lie between operators, in {total} gaps; most between "
+                f"{top.before} and {top.after}: {top.gaps} times, {top.idle_us:.0f} µs",
+                next_edit="see the table `host_functions` for what Python does between operators",
+            )
+        if late < 50:
             edit = f"see what {top.after} waits for: another stream, a copy, or the host reading a result"
         elif any(capture.work.in_graph):
             edit = f"shorten the host's way to {top.python_location or top.after}, or overlap it with the graph before"

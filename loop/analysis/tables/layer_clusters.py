@@ -10,6 +10,7 @@ from loop.analysis.capture import Capture
 from loop.analysis.clusters import Cluster, find_clusters, list_layers
 from loop.analysis.tables import Advice, Table, share_pct
 from loop.record import Record
+from loop.wording import count
 
 
 class ClusterRow(Record):
@@ -73,11 +74,11 @@ class LayerClusters(Table):
         """The costliest cluster."""
         top = max(rows, key=lambda row: (row.share_pct, row.cluster))
         part, pct = next(iter(top.parts_pct.items()))
+        layers, times = count(top.num_layers, "layer"), count(top.num_layers, "time")
         return Advice(
-            look_first=f"{top.num_layers} layers {top.kind} ({top.cluster}) take {top.share_pct:.0f} % of the layers' "
-            f"kernel time in {top.stage}, {top.avg_sum_us:.0f} µs each, {pct:.0f} % of it {part}",
-            next_edit=f"one kernel saved there is saved {top.num_layers} times a pass: see layer {top.exemplar_layer} "
-            "in the table `compute_flow`",
+            look_first=f"{layers} of kind {top.kind} ({top.cluster}) took {top.share_pct:.0f} % of the layers' kernel "
+            f"time in {top.stage}, {top.avg_sum_us:.0f} µs each, {pct:.0f} % of it {part}",
+            next_edit=f"one kernel saved there is saved {times} a pass: layer {top.exemplar_layer} in `compute_flow`",
         )
 
     def why_empty(self, capture: Capture) -> str:
