@@ -347,16 +347,66 @@ def test_a_kernel_that_runs_in_other_numbers_is_called_likely(tmp_path: Path) ->
 
 def test_layers_are_refused_where_they_cannot_be_told(tmp_path: Path) -> None:
     """Pieces that are not alike are no layers."""
-    chaos = [
-        ["norm_a", "x1", "silu"],
-        ["norm_a", *(f"y{n}" for n in range(9)), "silu"],
-        ["norm_a", "z", "z", "z", "silu"],
-    ]
+    chaos = [["rms_norm", *(f"{letter}{n}" for n in range(6)), "silu"] for letter in "abcd"]
     filled = table(gather(capture(tmp_path, model_pass(0, chaos, graph=True)), ["layers"]), "layers")
 
     assert () == filled.rows
-    assert "layers cannot be told" in filled.why_empty
+    assert "layers cannot be told (pieces between norms are only 0.25 alike" in filled.why_empty
     assert "--anchor" in filled.why_empty
+
+
+def test_pieces_of_a_pass_in_graphs_and_attention_outside_are_one_layer(tmp_path: Path) -> None:
+    """As prefill graphs run them: what is eager has stacks without layers, and stands where it ran."""
+    layers = [["norm_in", "gemm", "flash_attention", "silu_and_mul"]] * 2
+    mapping = capture(tmp_path, model_pass(0, layers, mode="EXTEND"))
+    events = [step("EXTEND", 0, 100), frame("sglang/srt/layers/attention/backend.py(9): forward_extend", 2, 90)]
+    for n in range(2):
+        at, ids = 10 + 40 * n, 10 * n
+        events += [
+            launch(at, ids + 1, "cudaGraphLaunch"),
+            launch(at + 12, ids + 2),
+            launch(at + 22, ids + 3, "cudaGraphLaunch"),
+        ]
+        events += [
+            kernel("norm_in", at + 3, 4, correlation=ids + 1),
+            kernel("gemm", at + 8, 4, correlation=ids + 1),
+            kernel("flash_attention", at + 15, 4, correlation=ids + 2),
+            kernel("silu_and_mul", at + 25, 4, correlation=ids + 3),
+        ]
+    formal = Capture(capture(tmp_path, events).trace, mapping)
+
+    assert [0] * 4 + [1] * 4 == formal.layers.number.tolist()
+    assert "sglang/srt/layers/attention/backend.py(9): forward_extend" == formal.work.origin[2].location
+
+
+def test_a_profile_of_the_device_alone_still_has_kernels_gaps_and_layers(tmp_path: Path) -> None:
+    """Without the host there are no passes, launches or places; what is left says so or is None."""
+    names = ["rms_norm", "qkv_gemm", "flash_attention", "silu_and_mul", "down_gemm"] * 4 + ["rms_norm", "lm_gemm"]
+    evidence = gather(capture(tmp_path, [kernel(name, 10 * n, 8) for n, name in enumerate(names)]))
+
+    assert {"all"} == {row["stage"] for row in table(evidence, "kernels").rows}
+    assert {None} == {row["late_pct"] for row in table(evidence, "idle_gaps").rows}
+    assert [0, 1, 2, 3] == [row["layer"] for row in table(evidence, "layers").rows]
+    assert "marks no forward pass" in table(evidence, "forward_passes").why_empty
+    assert "no operators" in table(evidence, "operators").why_empty
+    assert "no Python stacks" in table(evidence, "host_functions").why_empty
+
+
+def test_kernels_without_their_launch_are_told_by_the_passs_shadow(tmp_path: Path) -> None:
+    """The launch fell before the profile began."""
+    shadow = event("gpu_user_annotation", "step[DECODE bs=1]", 50, 40, pid=0, tid=7, args={"External id": 9})
+    span = event("user_annotation", "step[DECODE bs=1]", 0, 10, args={"External id": 9})
+    work = capture(tmp_path, [span, shadow, kernel("k", 60, 5), kernel("late", 95, 5)]).work
+
+    assert ["decode", "between"] == list(work.stage)
+
+
+def test_kernels_of_several_devices_do_not_hide_each_other(tmp_path: Path) -> None:
+    """A stream of one device is not beside a stream of another."""
+    first, second = kernel("a", 0, 10), kernel("b", 0, 10, stream=8)
+    second["args"]["device"] = 1
+
+    assert [0, 0] == capture(tmp_path, [first, second]).work.hidden_ns.tolist()
 
 
 def test_an_anchor_cuts_layers_where_it_is_told_to(tmp_path: Path) -> None:

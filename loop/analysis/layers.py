@@ -55,25 +55,29 @@ def _known(work: Work, row: int) -> bool:
 
 
 def _take(layers: Layers, work: Work, number: int, rows: Ints) -> None:
-    """The layers whose modules launched the work; what lies between two pieces of one layer belongs to it too."""
-    told = [work.origin[row].layer if _known(work, row) else NONE for row in rows]
+    """The layers whose modules launched the work, as this trace tells them or else the mapping trace.
+
+    One of both, because their rows of frames have nothing to do with each other: with graphs for pieces of a pass
+    some kernels are told here and some there.
+    """
+    known = [work.source[row] for row in rows if _known(work, row)]
+    teller = max(("trace", "mapping"), key=known.count)
+    told = [work.origin[row].layer if _known(work, row) and work.source[row] == teller else NONE for row in rows]
     order = {layer: place for place, layer in enumerate(sorted({layer for layer in told if layer >= 0}))}
     places = [order.get(layer, NONE) for layer in told]
-    first, last = (next(i for i in index if places[i] >= 0) for index in (range(len(places)), range(len(places))[::-1]))
+    first = next(i for i in range(len(places)) if places[i] >= 0)
+    last = next(i for i in reversed(range(len(places))) if places[i] >= 0)
     current = NONE
     for i in range(first, last + 1):
         if places[i] >= 0:
             current = places[i]
-        elif work.source[rows[i]] != "trace":  # the trace says itself that it is outside of all layers
+        elif work.source[rows[i]] != teller or teller == "mapping":  # else: told to be outside of all layers
             places[i] = current
     layers.number[rows] = places
-    for row, place in zip(rows, places, strict=True):
-        origin = work.origin[row]
-        if place >= 0 and origin.layer >= 0 and (number, place) not in layers.kind:
-            layers.kind[number, place] = origin.layer_kind or ""
-    layers.method[number] = (
-        "modules" if any(work.source[row] == "trace" and _known(work, row) for row in rows) else "mapping"
-    )
+    for row, place in zip(rows, told, strict=True):
+        if place >= 0:
+            layers.kind.setdefault((number, order[place]), work.origin[row].layer_kind or "")
+    layers.method[number] = "modules" if teller == "trace" else "mapping"
     layers.confidence[number] = 1.0
 
 

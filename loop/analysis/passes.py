@@ -18,6 +18,8 @@ FUNCTION = re.compile(
 )
 """The same, told by the Python stack where nothing was written."""
 GRAPH_RUNNER = re.compile(r"srt/model_executor/\S*graph\S*\.py\(\d+\): replay$")
+STEP = re.compile(r"^ProfilerStep#\d+$")
+"""What PyTorch's own schedule writes, if the traced program uses it."""
 ROUND = re.compile(r"(?:^|\.)run_batch$")
 FETCH = re.compile(r"(?:^|\.)get_next_batch_to_run$")
 STAGES: dict[str, Stage] = {
@@ -54,12 +56,15 @@ class Pass(Record):
 
 
 def find_passes(trace: Trace) -> tuple[Pass, ...]:
-    """Every forward, by start. From SGLang's own spans; without them from Python frames; else none."""
-    rows = [row for row in range(len(trace.annotations)) if SPAN.match(trace.names[trace.annotations.name[row]])]
-    spans = trace.annotations.pick(rows)
+    """Every forward, by start. From SGLang's own spans; without them from Python frames; else from PyTorch's steps."""
+    alone = stage_of_file(trace.path.name)
+    spans = trace.annotations.pick(_named(trace, SPAN))
     modes = [_span_mode(trace.names[name]) for name in spans.name]
-    if not rows:
+    if not len(spans):
         spans, modes = _from_frames(trace)
+    if not len(spans):
+        spans = trace.annotations.pick(_named(trace, STEP))
+        modes = [("STEP", None, None)] * len(spans)
     order = np.argsort(spans.start_ns, kind="stable")
     fetches = _starts(trace, FETCH)
     passes = []
@@ -70,7 +75,7 @@ def find_passes(trace: Trace) -> tuple[Pass, ...]:
         waits = np.searchsorted(fetches, [last_end or 0, start])
         passes.append(
             Pass(
-                stage=STAGES.get(mode, "all"),
+                stage=STAGES.get(mode, alone),
                 mode=mode,
                 batch_size=batch,
                 num_tokens=tokens,

@@ -119,7 +119,7 @@ def label(work: Work, row: int) -> str:
 def _stage(passes: tuple[Pass, ...], passed: int, alone: Stage) -> Stage:
     if passed < 0:
         return "between" if passes else alone
-    return passes[passed].stage if passes[passed].stage != "all" else alone
+    return passes[passed].stage
 
 
 def _launch_rows(trace: Trace, kernels: Spans) -> Ints:

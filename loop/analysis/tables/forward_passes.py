@@ -109,7 +109,7 @@ class ForwardPasses(Table):
         """Nothing marks a pass."""
         return (
             "the trace marks no forward pass: SGLang 0.5.15 and later write step[...] spans, earlier versions need "
-            "Python stacks (with_stack)"
+            'Python stacks; profile with the activity "CPU", and "with_stack": true'
         )
 
 
