@@ -1,6 +1,6 @@
 """Where the device idles: between which kernels, and what the host was launching then."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -49,7 +49,7 @@ class IdleGaps(Table):
     """Pairs below it are summed in the row `other`."""
 
     def rows(self, capture: Capture) -> tuple[GapRow, ...]:
-        """By stage, the longest idle first."""
+        """By stage, that with the most passes first, then by idle time."""
         work = capture.work
         steps: dict[str, int] = defaultdict(int)
         for window in capture.windows:
@@ -59,7 +59,7 @@ class IdleGaps(Table):
         for gap in capture.gaps:
             stage = stage_of(capture, gap.passed)
             idle[stage] += gap.end_ns - gap.start_ns
-            location = "replay of a CUDA graph" if work.in_graph[gap.after] else work.origin[gap.after].location
+            location = "the replay of a CUDA graph" if work.in_graph[gap.after] else work.origin[gap.after].location
             groups[stage, label(work, gap.before), label(work, gap.after), location].append(gap)
         found: list[GapRow] = []
         small: dict[str, list[Gap]] = defaultdict(list)
@@ -70,7 +70,8 @@ class IdleGaps(Table):
             else:
                 found.append(row)
         found += [make_row((s, "other", "other", None), gaps, idle[s], steps[s]) for s, gaps in small.items()]
-        found.sort(key=lambda r: (-idle[r.stage], r.stage, r.before == "other", -r.idle_us, r.before, r.after))
+        passes = Counter(stage_of(capture, window.passed) for window in capture.windows)
+        found.sort(key=lambda r: (-passes[r.stage], r.stage, r.before == "other", -r.idle_us, r.before, r.after))
         return tuple(found)
 
     def advise(self, capture: Capture, rows: Sequence[GapRow]) -> Advice:
