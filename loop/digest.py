@@ -16,6 +16,8 @@ from loop.profiles import Evidence, Highlight, Moved, Profile, StageChange
 
 NUM_HIGHLIGHTS = 5
 """Of each stage and each process."""
+MIN_PCT = 1.0
+"""Functions with less are none of the busiest."""
 NUM_MOVED = 8
 FUNCTIONS = ".functions.csv"
 TRACE = ".trace.json.gz"
@@ -133,7 +135,7 @@ def _kernels(capture: Capture) -> list[Highlight]:
 def _functions(path: Path) -> list[Highlight]:
     """The first rows of a table that is sorted by self time."""
     with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))[:NUM_HIGHLIGHTS]
+        rows = [row for row in csv.DictReader(file) if float(row["self_pct"]) >= MIN_PCT][:NUM_HIGHLIGHTS]
     return [
         Highlight(
             table="functions",

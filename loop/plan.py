@@ -36,8 +36,8 @@ class Options(Record):
     purpose: Purpose = "candidate"
     confirms: str | None = None
     """The round that a confirmation measures afresh."""
-    profile: bool = False
-    """Whether A and B are profiled once each after the timed sessions."""
+    profile_s: float | None = None
+    """Seconds for which A and B are sampled once each after the timed sessions; None: they are not profiled."""
 
 
 class Plan(Record):
@@ -60,7 +60,7 @@ class Plan(Record):
     sessions: tuple[SessionPlan, ...]
     """At least these: an undecided A/B/A goes on with one more B and A."""
     port: int | None
-    profile: bool = False
+    profile_s: float | None = None
 
     @property
     def terms(self) -> Terms:
@@ -168,7 +168,7 @@ def make_plan(workspace: Workspace, bundle_id: str, options: Options) -> Plan:
         confirms=options.confirms,
         sessions=sessions,
         port=options.port,
-        profile=options.profile,
+        profile_s=options.profile_s,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loop import dialects, plugins, profilers
-from loop.bundles import Effective
+from loop.bundles import Effective, Expect
 from loop.dialects import Dialect, Request
 from loop.errors import InputError, ServerError, UnfitError
 from loop.host import free_port
@@ -27,11 +27,10 @@ from loop.session import Bench, warm_up
 from loop.traffic import context_length, timed_requests
 from loop.watch import Watcher
 
-IN_ROUNDS = ("torch_trace", "py_spy", "host_samples", "gpu_samples")
-"""What `loop run --profile` looks with; on a machine without GPUs the last says so."""
 LOADS: tuple[LoadName, ...] = ("prefill", "decode", "traffic")
 DECODE_TOKENS = 1024
 """At most; a decode profile ends long before."""
+NUM_STEPS = 5
 SLACK_STEPS = 8
 """Steps that a decode load goes on beyond those that are looked at."""
 
@@ -42,8 +41,8 @@ class Look(Record):
     workload: str
     """Whose prompts and concurrency."""
     profilers: tuple[Any, ...]
-    num_steps: int = 5
-    seconds: float = 8.0
+    num_steps: int = NUM_STEPS
+    seconds: float
     """Of mixed traffic, for what samples."""
 
 
@@ -62,6 +61,11 @@ def profile_bench(plan: Plan, raw: Path, name: str) -> Bench:
     )
 
 
+def default_profilers(plan: Plan) -> tuple[str, ...]:
+    """All that look into a server that runs; of GPUs where there are any."""
+    return ("torch_trace", "py_spy", "host_samples", *(["gpu_samples"] if plan.host.gpus else []))
+
+
 def choose_profilers(names: Sequence[str], kind: Kind, num_steps: int) -> tuple[Profiler, ...]:
     """The named ones, set for this kind of session. Raises InputError for a name that is no profiler."""
     chosen = [plugins.load(profilers, name, Profiler) for name in names]
@@ -72,14 +76,14 @@ def choose_profilers(names: Sequence[str], kind: Kind, num_steps: int) -> tuple[
     )
 
 
-def choose_workload(bench: Bench, named: str | None, expected: str | None) -> str:
+def choose_workload(bench: Bench, named: str | None, expect: Expect | None) -> str:
     """The one that is named, or expected to move, or has most in flight. Raises InputError for an unknown one."""
     known = [workload.id for workload in bench.suite.suite.workload]
     if named is not None and named not in known:
         hint = plugins.closest(named, known)
         raise InputError(f"no workload called {named!r} in {bench.suite.id}; known: {', '.join(known)}{hint}")
-    if named or expected:
-        return str(named or expected)
+    if chosen := named or (expect.workload if expect else None):
+        return chosen
     return max(bench.suite.suite.workload, key=lambda workload: workload.concurrency).id
 
 
@@ -101,7 +105,7 @@ def profile_session(
     log = directory / "server.log"
     starter = next((one for one in look.profilers if isinstance(one, Starter)), None)
     engine, crash = bench.engine, None
-    before = Target(url="", python=engine.python, mark=mark, pid=0, log=log)
+    before = Target(url="", python=engine.python, pid=0, log=log)
     if starter is not None:
         starter.check(before)
         engine = engine.model_copy(update={"python": str(starter.wrap(before, directory / f"{starter.name}-decode"))})
@@ -119,7 +123,7 @@ def profile_session(
             watcher.phase("starting the server")
             info = server.wait_ready(bench.start_timeout_s, watcher)
             warm_up(server, client, bench, directory, watcher, [])
-            target = _target(server, bench, mark, info)
+            target = _target(server, bench, info)
             for load, group in _order(look.profilers):
                 watcher.phase(f"{', '.join(one.name for one in group)} under {load}")
                 findings += _look(load, group, target, bench, look, directory)
@@ -144,16 +148,14 @@ def profile_session(
     )
 
 
-def profile_arms(
-    baseline: Effective, candidate: Effective, bench: Bench, expected: str | None, watcher: Watcher
-) -> tuple[Profile, ...]:
+def profile_arms(plan: Plan, bench: Bench, watcher: Watcher) -> tuple[Profile, ...]:
     """A and B once each, as they are served, after the timed sessions of a round. Raises nothing that would undo it."""
-    workload = choose_workload(bench, None, expected)
-    look = Look(
-        workload=workload, profilers=choose_profilers(IN_ROUNDS, "formal", Look.model_fields["num_steps"].default)
-    )
+    workload = choose_workload(bench, None, plan.bundle.expect)
+    names = default_profilers(plan)
+    chosen = choose_profilers(names, "formal", NUM_STEPS)
+    look = Look(workload=workload, profilers=chosen, seconds=plan.profile_s or 0.0)
     found = []
-    arms: tuple[tuple[Arm, Effective], ...] = (("A", baseline), ("B", candidate))
+    arms: tuple[tuple[Arm, Effective], ...] = (("A", plan.baseline), ("B", plan.candidate))
     for arm, effective in arms:
         watcher.session(f"{arm}-profile", effective.bundle)
         try:
@@ -163,12 +165,11 @@ def profile_arms(
     return tuple(found)
 
 
-def _target(server: Server, bench: Bench, mark: str, info: dict[str, Any]) -> Target:
+def _target(server: Server, bench: Bench, info: dict[str, Any]) -> Target:
     sizes = [info[name] for name in ("tp_size", "pp_size") if isinstance(info.get(name), int)]
     return Target(
         url=server.url,
         python=bench.engine.python,
-        mark=mark,
         pid=server.pid,
         log=server.log,
         num_ranks=math.prod(sizes),

@@ -59,16 +59,15 @@ def run_round(plan: Plan, watcher: Watcher, *, argv: Sequence[str] = ()) -> Roun
                 recording.add(run_session(session_plan, arm, bench, watcher, go_on=correct))
             comparisons, judgement = judge_round(recording.round, plan.suite, ledger)
             recording.judge(comparisons, judgement)
-            if plan.profile and not any(session.crash for session in recording.round.sessions):
+            if plan.profile_s is not None and not any(session.crash for session in recording.round.sessions):
                 recording.attach(_profile(plan, bench, comparisons, watcher))
     return recording.round
 
 
 def _profile(plan: Plan, bench: Bench, comparisons: Sequence[Comparison], watcher: Watcher) -> Evidence:
     """Two more sessions, which nothing judges: where A and B spend their time, and what moved between them."""
-    expect = plan.bundle.expect
-    profiles = profile_arms(plan.baseline, plan.candidate, bench, expect.workload if expect else None, watcher)
-    return compare_profiles([digest(one, bench.raw) for one in profiles], bench.raw, expect, comparisons)
+    profiles = [digest(one, bench.raw) for one in profile_arms(plan, bench, watcher)]
+    return compare_profiles(profiles, bench.raw, plan.bundle.expect, comparisons)
 
 
 def _sessions(plan: Plan, recording: Recording, watcher: Watcher) -> Iterator[SessionPlan]:

@@ -37,7 +37,7 @@ def make_plan(
     protocol: str,
     extend: bool = True,
     port: int | None = None,
-    profile: bool = False,
+    profile_s: float | None = None,
 ) -> "Plan":
     """A validated plan in the workspace around the working directory."""
     from loop import plan
@@ -54,7 +54,7 @@ def make_plan(
         protocol=protocol,
         extend=extend,
         port=port,
-        profile=profile,
+        profile_s=profile_s,
     )
     return plan.make_plan(workspace, bundle, options)
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from loop.plan import Plan
     from loop.profiles import Kind, Profile
 
-PROFILERS = ("torch_trace", "py_spy", "host_samples", "gpu_samples")
 KINDS: "tuple[Kind, ...]" = ("mapping", "formal")
 
 
@@ -44,10 +43,9 @@ def main(
     kinds = tuple(kind for kind in KINDS if only in (None, kind))
     if not kinds:
         raise InputError(f"no kind of session called {only!r}; known: {', '.join(KINDS)}")
-    names = tuple(profiler or PROFILERS)
     planned = make_plan(bundle, suite=suite, model=model, baseline="original", engine=engine, protocol="aba", port=port)
     with Ledger(planned.workspace.ledger).locked():  # nothing is measured while somebody profiles
-        directory, profiles = _collect(planned, names, kinds, workload, steps, seconds, out)
+        directory, profiles = _collect(planned, tuple(profiler or ()), kinds, workload, steps, seconds, out)
     if as_json:
         print_json({"directory": str(directory), "profiles": [one.document() for one in profiles]})
         return
@@ -70,15 +68,22 @@ def _collect(
     import time
 
     from loop.digest import digest
-    from loop.profiling import Look, choose_profilers, choose_workload, profile_bench, profile_session
+    from loop.profiling import (
+        Look,
+        choose_profilers,
+        choose_workload,
+        default_profilers,
+        profile_bench,
+        profile_session,
+    )
     from loop.progress import PlainWatcher
 
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     name = f"P{stamp}-{planned.candidate.bundle}"
     directory = (out or planned.workspace.ledger / "raw" / name).resolve()
     bench = profile_bench(planned, directory, name)
-    expected = planned.bundle.expect.workload if planned.bundle.expect else None
-    chosen = choose_workload(bench, workload, expected)
+    chosen = choose_workload(bench, workload, planned.bundle.expect)
+    names = names or default_profilers(planned)
     watcher, profiles = PlainWatcher(), []
     for session in kinds:
         # What samples needs no second look, at a server without graphs.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EXIT_BY_OUTCOME = {"improved": 0, "no_change": 10, "regressed": 11, "inconclusive": 13, "invalid": 13}
 EXIT_REFUSED = 12
+PROFILE_S = 8.0
 
 
 def main(
@@ -59,7 +60,7 @@ def main(
         protocol=protocol,
         extend=extend,
         port=port,
-        profile=profile,
+        profile_s=PROFILE_S if profile else None,
     )
     if dry_run:
         from loop import display

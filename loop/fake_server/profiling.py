@@ -18,8 +18,11 @@ _KERNELS = ("fake_gemm_kernel", "fake_attention_kernel", "fake_norm_kernel")
 class Profiler:
     """One profile at a time. A step is one chunk sent; with `num_steps` the profile ends by itself."""
 
-    def __init__(self, hook: Callable[[Callable[[bool], None] | None], None], faults: Sequence[str] = ()) -> None:
+    def __init__(
+        self, hook: Callable[[Callable[[bool], None] | None], None], kernel_us: float, faults: Sequence[str] = ()
+    ) -> None:
         self._hook = hook
+        self._kernel_us = kernel_us
         self._faults = faults
         self._ask: dict[str, Any] | None = None
         self._steps: list[str] = []
@@ -50,7 +53,7 @@ class Profiler:
         stages = ("-EXTEND", "-DECODE") if ask.get("profile_by_stage") else ("",)
         for stage in stages:
             file = folder / f"{prefix}{ask['profile_id']}-TP-0{stage}.trace.json.gz"
-            self._save(file, gzip.compress(orjson.dumps(_trace(self._steps or ["step[IDLE]"]))))
+            self._save(file, gzip.compress(orjson.dumps(_trace(self._steps or ["step[IDLE]"], self._kernel_us))))
         LOG.info("Profiling done. Traces are saved to: %s", ask["output_dir"])
         return True
 
@@ -69,7 +72,7 @@ class Profiler:
             self.stop()
 
 
-def _trace(steps: Sequence[str]) -> dict[str, Any]:
+def _trace(steps: Sequence[str], kernel_us: float) -> dict[str, Any]:
     """Chrome trace events as torch.profiler writes them: per step SGLang's span, and a launch and a kernel each."""
     events: list[dict[str, Any]] = []
     for step, name in enumerate(steps):
@@ -79,7 +82,7 @@ def _trace(steps: Sequence[str]) -> dict[str, Any]:
             launch_us = start_us + 200 * n
             correlation = {"correlation": step * len(_KERNELS) + n + 1}
             events.append(_event("cuda_runtime", "cudaLaunchKernel", launch_us, 5.0, tid=1, args=correlation))
-            events.append(_event("kernel", kernel, launch_us + 20, 100.0, tid=7, args=correlation | {"stream": 7}))
+            events.append(_event("kernel", kernel, launch_us + 20, kernel_us, tid=7, args=correlation | {"stream": 7}))
     return {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
 
 

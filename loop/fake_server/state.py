@@ -34,7 +34,9 @@ class State:
         self.prefixes = PrefixCache(args.max_total_tokens)
         self.answers = Answers(load_vocabulary(Path(args.model_path)), args.answer_seed)
         self.mischief = Mischief(args, self.answers)
-        self.profiler = Profiler(lambda on_step: setattr(self.scheduler, "on_step", on_step), args.fault)
+        self.profiler = Profiler(
+            lambda on_step: setattr(self.scheduler, "on_step", on_step), 100 * args.tpot_ms, args.fault
+        )
         self.startup_s = 0.0
 
     def plan(self, order: Order, number: int) -> Plan:

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import psutil
+
 from loop.errors import UnfitError
 from loop.record import Record
 
@@ -24,8 +26,6 @@ class Target(Record):
     url: str
     python: str
     """The interpreter that it runs in."""
-    mark: str
-    """What every process of it carries in its environment."""
     pid: int
     """The one that was launched; it has the tokenizer and speaks HTTP."""
     log: Path
@@ -84,6 +84,18 @@ class Starter(Profiler):
         script.write_text(f'#!/bin/sh\nexec {shlex.join([*self.command(target, directory), target.python])} "$@"\n')
         script.chmod(0o755)
         return script
+
+
+def processes_of(target: Target) -> list[psutil.Process]:
+    """The one that was launched and all below it, oldest first.
+
+    By descent: the title that SGLang gives its schedulers is written over the environment that holds their mark.
+    """
+    try:
+        launched = psutil.Process(target.pid)
+        return [launched, *launched.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def find_program(name: str, target: Target) -> str | None:

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import psutil
 
 from loop.errors import UnfitError
-from loop.host import marked_processes
-from loop.profilers import Profiler, Target
+from loop.profilers import Profiler, Target, processes_of
 from loop.ticks import ticking
 
 COLUMNS = ("at_ms", "pid", "process", "cpu_pct", "rss_bytes", "num_threads", "num_voluntary", "num_involuntary")
@@ -26,13 +25,13 @@ class HostSamples(Profiler):
 
     def check(self, target: Target) -> None:
         """It must find the server's processes."""
-        if next(marked_processes(target.mark), None) is None:
-            raise UnfitError(f"no process carries the mark {target.mark}", next=f"read {target.log}")
+        if not processes_of(target):
+            raise UnfitError(f"the server's process {target.pid} is gone", next=f"read {target.log}")
 
     @contextmanager
     def watch(self, target: Target, load: str, directory: Path) -> Iterator[None]:
         """Read in a thread of our own."""
-        processes = list(marked_processes(target.mark))
+        processes = processes_of(target)
         with (directory / "host.csv").open("w", newline="") as file, ticking(self.period_s) as run:
             writer = csv.writer(file)
             writer.writerow(COLUMNS)

@@ -13,8 +13,7 @@ from typing import ClassVar, NamedTuple
 import psutil
 
 from loop.errors import UnfitError
-from loop.host import marked_processes
-from loop.profilers import Profiler, Target, find_program
+from loop.profilers import Profiler, Target, find_program, processes_of
 from loop.stacks import FunctionRow, draw_flames, rank_functions, read_stacks
 
 INSTALL = "`pip install py-spy` into the environment of loop, or put py-spy on PATH"
@@ -103,8 +102,7 @@ class PySpy(Profiler):
 def find_roles(target: Target) -> list[tuple[str, int]]:
     """(role, process id) of what is worth sampling: one process of each role."""
     found = {"tokenizer": target.pid}
-    processes = sorted(marked_processes(target.mark), key=lambda process: process.pid)
-    for process in processes:
+    for process in sorted(processes_of(target), key=lambda process: process.pid):
         role = role_of(_command(process))
         if role is not None:
             found.setdefault(role, process.pid)

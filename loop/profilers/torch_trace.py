@@ -134,6 +134,8 @@ def find_problem(path: Path, began_s: float) -> str | None:
     """Why a trace cannot be believed: it is older than its profile, cut off, or no trace; None if it can be."""
     if path.stat().st_mtime < began_s - 1:
         return f"{path} is older than the profile that should have written it"
+    if path.stat().st_size == 0:
+        return f"{path} is empty"
     head, complete = b"", b"}"
     try:
         with gzip.open(path) as file:
