@@ -16,7 +16,7 @@ from typing import Any
 import typer.main
 from typer.testing import CliRunner
 
-from loop import checks, gates, metrics, plugins
+from loop import checks, gates, metrics, plugins, profilers
 from loop.analysis import tables
 from loop.analysis.difference import DifferenceRow
 from loop.analysis.evidence import table_names
@@ -28,6 +28,7 @@ from loop.fake_server.flags import FAULTS, build_parser
 from loop.gates import Gate
 from loop.ledger import Round
 from loop.metrics import Metric
+from loop.profilers import Profiler
 from loop.record import Record
 from loop.suites import Suite
 from loop.workspace import Settings
@@ -171,6 +172,7 @@ PARTS = {
     "metrics": lambda: plugin_table(metrics, Metric),
     "checks": lambda: plugin_table(checks, Check),
     "tables": lambda: plugin_table(tables, Table),
+    "profilers": lambda: plugin_table(profilers, Profiler),
     "columns": columns,
     "fake-options": fake_options,
     "faults": faults,

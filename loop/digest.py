@@ -12,7 +12,7 @@ from loop.analysis.tables.operators import Operators
 from loop.bundles import Expect
 from loop.compare import Comparison
 from loop.errors import InputError
-from loop.profiles import Evidence, Highlight, Moved, Profile, StageChange
+from loop.profiles import Highlight, Moved, Profile, Profiled, StageChange
 
 NUM_HIGHLIGHTS = 5
 """Of each stage and each process."""
@@ -33,11 +33,11 @@ def digest(profile: Profile, raw: Path) -> Profile:
 
 def compare_profiles(
     profiles: Sequence[Profile], raw: Path, expect: Expect | None, comparisons: Sequence[Comparison]
-) -> Evidence:
+) -> Profiled:
     """A against B, pass by pass; nothing moved where one of both has no trace."""
     sides = [[c for p in profiles if p.arm == arm for c in _captures(p, raw)] for arm in ("A", "B")]
     if not all(sides):
-        return Evidence(profiles=tuple(profiles), expectation=_expectation(expect, comparisons, ()))
+        return Profiled(profiles=tuple(profiles), expectation=_expectation(expect, comparisons, ()))
     rows = Difference().fill(*sides).rows
     stages = tuple(
         StageChange(
@@ -48,7 +48,7 @@ def compare_profiles(
         for stage in sorted({row["stage"] for row in rows})
     )
     moved = [row for row in rows if row["status"] in ("appeared", "vanished", "slower", "faster")]
-    return Evidence(
+    return Profiled(
         profiles=tuple(profiles),
         stages=stages,
         moved=tuple(
@@ -97,7 +97,7 @@ def _captures(profile: Profile, raw: Path) -> tuple[Capture, ...]:
 
 
 def _files(profile: Profile, raw: Path, suffix: str) -> list[Path]:
-    return [raw / file.path for finding in profile.findings for file in finding.files if file.path.endswith(suffix)]
+    return [raw / file.path for harvest in profile.harvests for file in harvest.files if file.path.endswith(suffix)]
 
 
 def _kernels(capture: Capture) -> list[Highlight]:

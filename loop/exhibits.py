@@ -64,10 +64,10 @@ def show_profiles(profiles: Sequence[Profile], directory: Path) -> None:
         out.print(Text(f"{profile.label}: {profile.bundle}, {profile.workload}, {profile.seconds:.0f} s", "bold"))
         if profile.crash:
             out.print(Text(f"  crashed: {profile.crash}", "red"))
-        for finding in profile.findings:
-            size = sum(file.num_bytes for file in finding.files)
-            said = finding.problem or f"{count(len(finding.files), 'file')}, {size / 1e6:.1f} MB"
-            out.print(Text(f"  {finding.profiler} under {finding.load}: {said}", "yellow" if finding.problem else ""))
+        for harvest in profile.harvests:
+            size = sum(file.num_bytes for file in harvest.files)
+            said = harvest.problem or f"{count(len(harvest.files), 'file')}, {size / 1e6:.1f} MB"
+            out.print(Text(f"  {harvest.profiler} under {harvest.load}: {said}", "yellow" if harvest.problem else ""))
         for where in dict.fromkeys((row.table, row.where) for row in profile.highlights):
             rows = [row for row in profile.highlights if (row.table, row.where) == where]
             out.print(Text(f"  {where[0]} of {where[1]}"))

@@ -25,7 +25,7 @@ from loop.gates import GateResult, Purpose
 from loop.heldback import Heldback
 from loop.host import Host, Revision, machine_name
 from loop.judge import Verdict
-from loop.profiles import Evidence
+from loop.profiles import Profiled
 from loop.record import Record, canonical_json, parse, sha256_of_file
 from loop.score import Score
 from loop.session import Session
@@ -109,7 +109,7 @@ class Round(Record):
     caveats: tuple[Caveat, ...] = ()
     score: Score | None = None
     verdict: Verdict | None = None
-    evidence: Evidence | None = None
+    profiled: Profiled | None = None
     """Profiles of A and B; None unless the round was asked for them."""
     failure: Failure | None = None
     wall_s: float | None = None

@@ -11,7 +11,7 @@ Kind = Literal["mapping", "formal"]
 """mapping: graphs off, stacks and shapes, for who launches what; formal: as it is served, for how long it takes."""
 
 
-class Finding(Record):
+class Harvest(Record):
     """What one profiler left under one load, or why it left nothing."""
 
     profiler: str
@@ -46,7 +46,7 @@ class Profile(Record):
     started_utc: str
     seconds: float
     workload: str
-    findings: tuple[Finding, ...]
+    harvests: tuple[Harvest, ...]
     highlights: tuple[Highlight, ...] = ()
     crash: str | None = None
     """Why it ended early."""
@@ -79,7 +79,7 @@ class StageChange(Record):
         return 100.0 * (1 - self.after_us / self.before_us) if self.before_us else 0.0
 
 
-class Evidence(Record):
+class Profiled(Record):
     """What the profiled sessions of a round found. It proves nothing of speed: a profiler slows what it looks at."""
 
     profiles: tuple[Profile, ...]

@@ -17,9 +17,9 @@ from loop.host import free_port
 from loop.loads import Decode, Load, Prefill, Traffic, Wave
 from loop.measure import ClientProcess, keep
 from loop.plan import Plan
-from loop.profilers import LoadName, Profiler, Starter, Target
+from loop.profilers import LoadName, Profiler, Target, Wrapper
 from loop.profilers.torch_trace import TorchTrace
-from loop.profiles import Finding, Kind, Profile
+from loop.profiles import Harvest, Kind, Profile
 from loop.record import Record
 from loop.schedule import Arm
 from loop.server import Server
@@ -92,10 +92,10 @@ def profile_session(
 ) -> Profile:
     """Launch, warm up, then every profiler under each of its loads, stop. A crash is recorded, not raised.
 
-    Files are below the bench's raw directory: `<label>/<profiler>-<load>/`. What a profiler lacks is a finding.
+    Files are below the bench's raw directory: `<label>/<profiler>-<load>/`. What a profiler lacks is a harvest.
     """
     directory = bench.raw / label
-    findings: list[Finding] = []
+    harvests: list[Harvest] = []
     began = time.monotonic()
     started_utc = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     served = bench.engine.without_graphs(effective) if kind == "mapping" else effective
@@ -103,12 +103,12 @@ def profile_session(
     served.write(bundle)
     mark = f"{bench.round_id}/{label}"
     log = directory / "server.log"
-    starter = next((one for one in look.profilers if isinstance(one, Starter)), None)
+    wrapper = next((one for one in look.profilers if isinstance(one, Wrapper)), None)
     engine, crash = bench.engine, None
     before = Target(url="", python=engine.python, pid=0, log=log)
-    if starter is not None:
-        starter.check(before)
-        engine = engine.model_copy(update={"python": str(starter.wrap(before, directory / f"{starter.name}-decode"))})
+    if wrapper is not None:
+        wrapper.check(before)
+        engine = engine.model_copy(update={"python": str(wrapper.wrap(before, directory / f"{wrapper.name}-decode"))})
     server = Server(
         engine,
         launcher=bench.launcher,
@@ -126,14 +126,14 @@ def profile_session(
             target = _target(server, bench, info)
             for load, group in _order(look.profilers):
                 watcher.phase(f"{', '.join(one.name for one in group)} under {load}")
-                findings += _look(load, group, target, bench, look, directory)
+                harvests += _look(load, group, target, bench, look, directory)
                 server.refuse_dead()
         except ServerError as problem:
             crash = str(problem)
             watcher.note(f"{label}: {problem.what}")
         watcher.phase("stopping the server")
         server.stop()
-    findings = [_complete(one, starter, directory, bench) for one in findings]
+    harvests = [_complete(one, wrapper, directory, bench) for one in harvests]
     return Profile(
         label=label,
         arm=arm,
@@ -143,7 +143,7 @@ def profile_session(
         started_utc=started_utc,
         seconds=round(time.monotonic() - began, 1),
         workload=look.workload,
-        findings=tuple(findings),
+        harvests=tuple(harvests),
         crash=crash,
     )
 
@@ -189,7 +189,7 @@ def _order(chosen: Sequence[Profiler]) -> Iterator[tuple[LoadName, list[Profiler
 
 def _look(
     load: LoadName, group: Sequence[Profiler], target: Target, bench: Bench, look: Look, directory: Path
-) -> Iterator[Finding]:
+) -> Iterator[Harvest]:
     """One load with these profilers; those that cannot work here do not keep the others from it."""
     able = []
     for one in group:
@@ -197,7 +197,7 @@ def _look(
             one.check(target)
             able.append(one)
         except UnfitError as problem:
-            yield Finding(profiler=one.name, load=load, files=(), problem=str(problem))
+            yield Harvest(profiler=one.name, load=load, files=(), problem=str(problem))
     if not able:
         return
     found: dict[str, list[Path]] = {}
@@ -214,15 +214,15 @@ def _look(
         failed = str(problem)
     for one in able:
         files = tuple(keep(path, bench.raw) for path in found.get(one.name, ()))
-        yield Finding(profiler=one.name, load=load, files=files, problem=failed or None if not files else None)
+        yield Harvest(profiler=one.name, load=load, files=files, problem=failed or None if not files else None)
 
 
-def _complete(finding: Finding, starter: Starter | None, directory: Path, bench: Bench) -> Finding:
+def _complete(harvest: Harvest, wrapper: Wrapper | None, directory: Path, bench: Bench) -> Harvest:
     """A profiler that started the server may write its report when that ends."""
-    if starter is None or finding.profiler != starter.name:
-        return finding
-    written = sorted(path for path in (directory / f"{starter.name}-{finding.load}").rglob("*") if path.is_file())
-    return finding.model_copy(update={"files": tuple(keep(path, bench.raw) for path in written)})
+    if wrapper is None or harvest.profiler != wrapper.name:
+        return harvest
+    written = sorted(path for path in (directory / f"{wrapper.name}-{harvest.load}").rglob("*") if path.is_file())
+    return harvest.model_copy(update={"files": tuple(keep(path, bench.raw) for path in written)})
 
 
 def make_load(load: LoadName, url: str, bench: Bench, look: Look) -> Load:

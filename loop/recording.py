@@ -10,7 +10,7 @@ from loop.compare import Comparison
 from loop.errors import UnfitError
 from loop.judge import Judgement
 from loop.ledger import Failure, Ledger, Round, now_utc
-from loop.profiles import Evidence
+from loop.profiles import Profiled
 from loop.session import Session
 
 
@@ -64,9 +64,9 @@ class Recording:
             }
         )
 
-    def attach(self, evidence: Evidence) -> None:
+    def attach(self, profiled: Profiled) -> None:
         """What was found after the sessions. Written when the round closes."""
-        self.round = self.round.model_copy(update={"evidence": evidence})
+        self.round = self.round.model_copy(update={"profiled": profiled})
 
     def _replace(self, **changes: object) -> None:
         # Validated, not copied: an impossible state must not reach the disk.

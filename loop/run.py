@@ -25,7 +25,7 @@ from loop.host import end_processes, marked_processes, read_revision
 from loop.judge import Judgement, check_correctness, judge
 from loop.ledger import EngineRef, Ledger, ModelRef, Round, SuiteRef, now_utc
 from loop.plan import Plan
-from loop.profiles import Evidence
+from loop.profiles import Profiled
 from loop.profiling import profile_arms
 from loop.recording import Recording, close_killed, commitment
 from loop.report import write_report
@@ -64,7 +64,7 @@ def run_round(plan: Plan, watcher: Watcher, *, argv: Sequence[str] = ()) -> Roun
     return recording.round
 
 
-def _profile(plan: Plan, bench: Bench, comparisons: Sequence[Comparison], watcher: Watcher) -> Evidence:
+def _profile(plan: Plan, bench: Bench, comparisons: Sequence[Comparison], watcher: Watcher) -> Profiled:
     """Two more sessions, which nothing judges: where A and B spend their time, and what moved between them."""
     profiles = [digest(one, bench.raw) for one in profile_arms(plan, bench, watcher)]
     return compare_profiles(profiles, bench.raw, plan.bundle.expect, comparisons)

@@ -203,6 +203,7 @@ def test_help_lists_every_fault_and_every_fault_is_implemented() -> None:
         *("die_at_start", "oom_at_start", "hang_at_start", "hang_at_stop", "orphan", "hidden_orphan"),
         *("port_squatter",),
         *("split_utf8", "flush_refused", "hang_health"),
+        *("profile_ignored", "trace_missing", "trace_cut", "trace_stale"),
     }
     implemented = [*PLAN_FAULTS, *LOAD_FAULTS, *EVENT_FAULTS, *elsewhere]
     assert sorted(FAULTS) == sorted(implemented)

@@ -41,9 +41,9 @@ def test_a_bundle_is_profiled_in_two_sessions_that_no_round_knows(loop: Loop, wo
 
     assert 0 == said.returncode
     assert (("mapping", "formal"), "one") == ((mapping["kind"], formal["kind"]), formal["workload"])
-    assert {"torch_trace"} == {finding["profiler"] for finding in mapping["findings"]}
-    assert {"torch_trace", "py_spy", "host_samples"} <= {finding["profiler"] for finding in formal["findings"]}
-    files = [file for one in document["profiles"] for finding in one["findings"] for file in finding["files"]]
+    assert {"torch_trace"} == {harvest["profiler"] for harvest in mapping["harvests"]}
+    assert {"torch_trace", "py_spy", "host_samples"} <= {harvest["profiler"] for harvest in formal["harvests"]}
+    files = [file for one in document["profiles"] for harvest in one["harvests"] for file in harvest["files"]]
     assert all(file["sha256"] == sha256_of_file(directory / file["path"]) for file in files)
     assert document["profiles"] == json.loads((directory / "profiles.json").read_text())
     assert {"fake_gemm_kernel"} < {row["name"] for row in formal["highlights"] if row["where"] == "decode"}
@@ -69,7 +69,7 @@ def test_a_profile_that_cannot_be_is_refused_before_a_server_starts(
     assert said in answer.stderr
 
 
-def test_a_trace_that_is_cut_is_a_finding_and_the_other_profilers_go_on(
+def test_a_trace_that_is_cut_is_told_and_the_other_profilers_go_on(
     loop: Loop, write_bundle: Callable[..., str]
 ) -> None:
     """Nothing of it is believed, and everybody is told what is wrong."""
@@ -91,16 +91,16 @@ def test_a_round_keeps_what_its_profiles_say(run: Callable[..., Round], loop: Lo
         expect={"workload": "four", "metric": "makespan", "effect_pct": 10.0},
     )
     document = run("quick", profile_s=0.5).document()
-    evidence = document["evidence"]
+    profiled = document["profiled"]
     (page,) = (path for path in workspace.reports.glob("R*.md"))
-    (stage,) = (one for one in evidence["stages"] if one["stage"] == "decode")
+    (stage,) = (one for one in profiled["stages"] if one["stage"] == "decode")
 
     assert ["A1", "B", "A2"] == [session["label"] for session in document["sessions"]]
-    assert ["A", "B"] == [one["arm"] for one in evidence["profiles"]]
+    assert ["A", "B"] == [one["arm"] for one in profiled["profiles"]]
     assert pytest.approx(300.0, rel=0.01) == stage["before_us"]
     assert pytest.approx(150.0, rel=0.01) == stage["after_us"]
-    assert {"faster"} == {one["status"] for one in evidence["moved"]}
-    assert "+10.0 % of four expected" in evidence["expectation"]
+    assert {"faster"} == {one["status"] for one in profiled["moved"]}
+    assert "+10.0 % of four expected" in profiled["expectation"]
     assert "| decode | `fake_gemm_kernel` | faster | 100.0 | 50.0 |" in page.read_text()
     assert 0 == loop("ledger", "verify").returncode
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loop.analysis.roofline import Measured, draw_roofline, draw_speculation, merge
 from loop.analysis.roofline_kernels import match_kernels
-from loop.analysis.roofline_operators import Load, Operator, Pass, Precision
+from loop.analysis.roofline_operators import Batch, Forward, Operator, Precision
 from loop.analysis.tables.kernels import KernelRow
 from loop.devices import Peaks, find_peaks
 from loop.dimensions import Dimensions
@@ -42,9 +42,9 @@ HYBRID = {
 }  # fmt: skip
 
 
-def operators(config: dict[str, Any], **load: Any) -> dict[str, Operator]:
+def operators(config: dict[str, Any], **batch: Any) -> dict[str, Operator]:
     """Name → operator of a pass; those that the traces call alike are one."""
-    return {one.name: one for one in merge(Pass(Dimensions.of(config), Load(**load), ONE).operators())}
+    return {one.name: one for one in merge(Forward(Dimensions.of(config), Batch(**batch), ONE).operators())}
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +81,11 @@ def test_attention_in_prefill_is_a_triangle() -> None:
 @given(st.integers(1, 4), st.integers(1, 40), st.integers(0, 60), st.integers(1, 50))
 def test_pairs_are_counted_as_a_loop_counts_them(requests: int, query: int, context: int, window: int) -> None:
     """With a window and without one."""
-    load = Load(num_requests=requests, num_query_tokens=query, num_context_tokens=context)
+    batch = Batch(num_requests=requests, num_query_tokens=query, num_context_tokens=context)
     seen = [context + i + 1 for i in range(query)]
 
-    assert requests * sum(seen) == load.num_pairs()
-    assert requests * sum(min(window, each) for each in seen) == load.num_pairs(window)
+    assert requests * sum(seen) == batch.num_pairs()
+    assert requests * sum(min(window, each) for each in seen) == batch.num_pairs(window)
 
 
 def test_a_delta_net_reads_and_writes_its_state() -> None:
@@ -138,7 +138,7 @@ def test_weights_are_as_many_as_a_real_checkpoint_has(tmp_path: Path, config: di
     assert weights is not None
     assert weights.num_params == found.num_params
     drafts = found.model_copy(update={"num_draft_layers": 0})
-    assert drafts.num_params == sum(one.num_weights for one in Pass(found, Load(num_requests=1), ONE).operators())
+    assert drafts.num_params == sum(one.num_weights for one in Forward(found, Batch(num_requests=1), ONE).operators())
 
 
 @pytest.mark.parametrize("config", [DENSE, MOE, QWEN])
@@ -146,14 +146,14 @@ def test_two_counts_of_the_weights_agree(config: dict[str, Any]) -> None:
     """By layer and by operator."""
     found = Dimensions.of(config).model_copy(update={"num_draft_layers": 0})
 
-    assert found.num_params == sum(one.num_weights for one in Pass(found, Load(num_requests=1), ONE).operators())
+    assert found.num_params == sum(one.num_weights for one in Forward(found, Batch(num_requests=1), ONE).operators())
 
 
 def test_decode_of_four_billion_weights_on_an_h200(h200: Peaks) -> None:
     """8.4 GB of weights at 4.8 TB/s are 1.75 ms; measured were 3.23 ms at batch 1 and 3.62 ms at batch 8."""
     found = Dimensions.of(QWEN)
     one, eight = (
-        draw_roofline(found, Load(num_requests=b, num_context_tokens=300), "NVIDIA H200", h200, pass_us=us)
+        draw_roofline(found, Batch(num_requests=b, num_context_tokens=300), "NVIDIA H200", h200, pass_us=us)
         for b, us in ((1, 3230.0), (8, 3620.0))
     )
 
@@ -166,7 +166,7 @@ def test_decode_of_four_billion_weights_on_an_h200(h200: Peaks) -> None:
 
 def test_a_long_prompt_is_ruled_by_arithmetic(h200: Peaks) -> None:
     """2048 tokens: every product of matrices, while norms still move bytes."""
-    drawn = draw_roofline(Dimensions.of(QWEN), Load(num_requests=1, num_query_tokens=2048), "x", h200)
+    drawn = draw_roofline(Dimensions.of(QWEN), Batch(num_requests=1, num_query_tokens=2048), "x", h200)
     bounds = {row.operator: row.bound for row in drawn.rows}
 
     assert ("compute", "compute", "memory") == (bounds["gate_up_proj"], bounds["in_proj_qkvz"], bounds["norm"])
@@ -174,7 +174,7 @@ def test_a_long_prompt_is_ruled_by_arithmetic(h200: Peaks) -> None:
 
 def test_a_device_that_nobody_knows_has_no_roof() -> None:
     """Missing is null: operations and bytes are still there."""
-    drawn = draw_roofline(Dimensions.of(DENSE), Load(num_requests=1), "cpu", Peaks(source="nobody"), pass_us=100.0)
+    drawn = draw_roofline(Dimensions.of(DENSE), Batch(num_requests=1), "cpu", Peaks(source="nobody"), pass_us=100.0)
 
     assert (None, None, None) == (drawn.roof_us, drawn.mfu_pct, drawn.mbu_pct)
     assert all(row.gflop is not None and row.bound is None for row in drawn.rows)
@@ -183,7 +183,7 @@ def test_a_device_that_nobody_knows_has_no_roof() -> None:
 def test_gpus_share_the_work(h200: Peaks) -> None:
     """Two of them have half of everything each."""
     one, two = (
-        draw_roofline(Dimensions.of(DENSE), Load(num_requests=1), "x", h200, num_gpus=count) for count in (1, 2)
+        draw_roofline(Dimensions.of(DENSE), Batch(num_requests=1), "x", h200, num_gpus=count) for count in (1, 2)
     )
 
     assert pytest.approx(2.0) == (one.roof_us or 0) / (two.roof_us or 1)
@@ -196,7 +196,7 @@ def test_measured_time_finds_its_operator(h200: Peaks) -> None:
         "norm": Measured(us=50.0, num_launches=21),
         "other": Measured(us=10.0, num_launches=5),
     }
-    drawn = draw_roofline(Dimensions.of(DENSE), Load(num_requests=1), "x", h200, measured=measured)
+    drawn = draw_roofline(Dimensions.of(DENSE), Batch(num_requests=1), "x", h200, measured=measured)
     rows = {row.operator: row for row in drawn.rows}
 
     assert 160.0 == drawn.busy_us
@@ -242,7 +242,7 @@ def test_a_kernel_hidden_behind_another_wins_nothing_by_being_faster(h200: Peaks
     """Two streams: the device was busy for 100 µs, not for 150; the short kernel ran beside the long one."""
     rows = [kernel("attention", us=100.0, hidden_us=50.0), kernel("norm", us=50.0, hidden_us=50.0)]
     found = match_kernels(rows, list(operators(QWEN, num_requests=1).values()), 1)
-    drawn = draw_roofline(Dimensions.of(QWEN), Load(num_requests=1), "x", h200, measured=found)
+    drawn = draw_roofline(Dimensions.of(QWEN), Batch(num_requests=1), "x", h200, measured=found)
     headroom = {row.operator: row.headroom_us for row in drawn.rows}
 
     assert 100.0 == drawn.busy_us
@@ -266,14 +266,14 @@ def test_no_kernel_is_lost_or_counted_twice(kernels: list[tuple[str, float, int]
 
 def test_a_draft_pays_where_enough_of_it_is_accepted(h200: Peaks) -> None:
     """At batch 1 verifying costs as much as decoding: the drafts alone must be earned back."""
-    found = draw_speculation(Dimensions.of(QWEN), Load(num_requests=1, num_context_tokens=300), h200)
+    found = draw_speculation(Dimensions.of(QWEN), Batch(num_requests=1, num_context_tokens=300), h200)
 
     assert [1, 2, 3, 4] == [row.num_draft_tokens for row in found]
     assert all(1 < row.break_even_accept_length < row.num_draft_tokens + 1 for row in found)
     assert pytest.approx((found[0].verify_us + found[0].draft_us) / found[0].break_even_accept_length) == (
-        draw_roofline(Dimensions.of(QWEN), Load(num_requests=1, num_context_tokens=300), "x", h200).roof_us
+        draw_roofline(Dimensions.of(QWEN), Batch(num_requests=1, num_context_tokens=300), "x", h200).roof_us
     )
-    assert () == draw_speculation(Dimensions.of(DENSE), Load(num_requests=1), h200)
+    assert () == draw_speculation(Dimensions.of(DENSE), Batch(num_requests=1), h200)
 
 
 @pytest.mark.parametrize(

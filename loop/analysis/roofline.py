@@ -11,7 +11,7 @@ Operators run one after another, so the roof of a pass is the sum of theirs. Sou
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from loop.analysis.roofline_operators import Load, Operator, Pass, Precision
+from loop.analysis.roofline_operators import Batch, Forward, Operator, Precision
 from loop.devices import Peaks
 from loop.dimensions import Dimensions
 from loop.record import Record
@@ -67,7 +67,7 @@ class Measured(NamedTuple):
 class Roofline(Record):
     """One pass on one device."""
 
-    load: Load
+    batch: Batch
     device: str
     source: str
     """Who says what the device can do."""
@@ -86,7 +86,7 @@ class Roofline(Record):
 
 def draw_roofline(
     dimensions: Dimensions,
-    load: Load,
+    batch: Batch,
     device: str,
     peaks: Peaks,
     *,
@@ -97,7 +97,7 @@ def draw_roofline(
 ) -> Roofline:
     """Every operator of a pass. `measured` has the kernels of one pass by operator; `other` what belongs to none."""
     sizes = precision or Precision(weight_bytes=dimensions.weight_bytes)
-    operators = merge(Pass(dimensions, load, sizes).operators())
+    operators = merge(Forward(dimensions, batch, sizes).operators())
     total_us = sum(m.us for m in measured.values()) if measured else None
     busy_us = sum(m.us - m.hidden_us / 2 for m in measured.values()) if measured else None
     bits = round(8 * sizes.weight_bytes)
@@ -110,7 +110,7 @@ def draw_roofline(
     known = {operator.name for operator in operators}
     rows += [_unknown(name, m, total_us) for name, m in (measured or {}).items() if name not in known and m.us > 0]
     return Roofline(
-        load=load,
+        batch=batch,
         device=device,
         source=peaks.source,
         num_gpus=num_gpus,
@@ -162,7 +162,7 @@ class Speculation(Record):
 
 def draw_speculation(
     dimensions: Dimensions,
-    load: Load,
+    batch: Batch,
     peaks: Peaks,
     *,
     precision: Precision | None = None,
@@ -176,12 +176,12 @@ def draw_speculation(
     if not dimensions.num_draft_layers or peaks.memory_bandwidth_gb_per_s is None:
         return ()
     bits = round(8 * sizes.weight_bytes)
-    plain_us = _roof_us(Pass(dimensions, load, sizes).operators(), peaks, bits)
-    draft_us = _roof_us(Pass(dimensions, load, sizes).draft(), peaks, bits)
+    plain_us = _roof_us(Forward(dimensions, batch, sizes).operators(), peaks, bits)
+    draft_us = _roof_us(Forward(dimensions, batch, sizes).draft(), peaks, bits)
     found = []
     for num in range(1, most + 1):
-        wide = load.model_copy(update={"num_query_tokens": num + 1, "samples_all": True})
-        verify_us = _roof_us(Pass(dimensions, wide, sizes).operators(), peaks, bits)
+        wide = batch.model_copy(update={"num_query_tokens": num + 1, "samples_all": True})
+        verify_us = _roof_us(Forward(dimensions, wide, sizes).operators(), peaks, bits)
         round_us = verify_us + num * draft_us
         found.append(
             Speculation(

@@ -17,7 +17,7 @@ from loop.dimensions import Delta, Dimensions, Experts, Latent
 from loop.record import Record
 
 
-class Load(Record):
+class Batch(Record):
     """One forward pass."""
 
     num_requests: int
@@ -75,12 +75,12 @@ class Operator(Record):
     """Of a linear layer: it tells two that the traces call alike."""
 
 
-class Pass:
+class Forward:
     """All operators of one pass. Methods yield those of one kind of layer, of which there are `count`."""
 
-    def __init__(self, dimensions: Dimensions, load: Load, precision: Precision) -> None:
+    def __init__(self, dimensions: Dimensions, batch: Batch, precision: Precision) -> None:
         self.dimensions = dimensions
-        self.load = load
+        self.batch = batch
         self.precision = precision
 
     def operators(self) -> tuple[Operator, ...]:
@@ -105,7 +105,7 @@ class Pass:
 
     def linear(self, name: str, kind: str, count: int, inputs: int, outputs: int, rows: int | None = None) -> Operator:
         """A linear layer over `rows` rows, all new tokens if not given."""
-        rows = self.load.num_tokens if rows is None else rows
+        rows = self.batch.num_tokens if rows is None else rows
         size = self.precision.head_bytes if name == "lm_head" else self.precision.weight_bytes
         moved = inputs * outputs * size + rows * (inputs + outputs) * self.precision.activation_bytes
         return Operator(
@@ -159,39 +159,39 @@ class Pass:
         self, kind: str, count: int, heads: int, key: int, value: int, kept: int, window: int | None
     ) -> Operator:
         """Queries against keys, weights against values; reads what the cache keeps of tokens seen, writes the new."""
-        load, size = self.load, self.precision
-        seen = load.num_context_tokens + load.num_query_tokens
-        seen = seen if window is None else min(seen, window + load.num_query_tokens - 1)
-        cached = load.num_requests * (seen + load.num_query_tokens) * kept * size.cache_bytes
-        moved = cached + load.num_tokens * heads * (key + value) * size.activation_bytes
+        batch, size = self.batch, self.precision
+        seen = batch.num_context_tokens + batch.num_query_tokens
+        seen = seen if window is None else min(seen, window + batch.num_query_tokens - 1)
+        cached = batch.num_requests * (seen + batch.num_query_tokens) * kept * size.cache_bytes
+        moved = cached + batch.num_tokens * heads * (key + value) * size.activation_bytes
         return Operator(
             name="attention",
             layer_kind=kind,
             count=count,
-            flops=2.0 * count * heads * (key + value) * load.num_pairs(window),
+            flops=2.0 * count * heads * (key + value) * batch.num_pairs(window),
             num_bytes=count * moved,
             num_weights=0,
-            shape=f"{load.num_requests}x{load.num_query_tokens}x{heads}x{key} over {seen}",
+            shape=f"{batch.num_requests}x{batch.num_query_tokens}x{heads}x{key} over {seen}",
         )
 
     def _delta(self, delta: Delta, count: int) -> Iterator[Operator]:
-        own, load, size, kind = self.dimensions, self.load, self.precision, "linear_attention"
+        own, batch, size, kind = self.dimensions, self.batch, self.precision, "linear_attention"
         inner = delta.num_value_heads * delta.value_dim
         yield self.linear("in_proj_qkvz", kind, count, own.hidden, delta.num_channels + inner)
         yield self.linear("in_proj_ba", kind, count, own.hidden, 2 * delta.num_value_heads)
         kernel = delta.num_channels * delta.conv_width
         states = (
-            2 * load.num_requests * (delta.num_state * size.state_bytes + delta.num_conv_state * size.activation_bytes)
+            2 * batch.num_requests * (delta.num_state * size.state_bytes + delta.num_conv_state * size.activation_bytes)
         )  # read and written
-        passed = load.num_tokens * (3 * delta.num_channels + inner) * size.activation_bytes
+        passed = batch.num_tokens * (3 * delta.num_channels + inner) * size.activation_bytes
         yield Operator(
             name="linear_attention",
             layer_kind=kind,
             count=count,
-            flops=count * load.num_tokens * (7.0 * delta.num_state + 2.0 * kernel),
+            flops=count * batch.num_tokens * (7.0 * delta.num_state + 2.0 * kernel),
             num_bytes=count * (states + passed + kernel * size.weight_bytes),
             num_weights=count * (kernel + 2 * delta.num_value_heads),
-            shape=f"{load.num_tokens}x{delta.num_channels}, {delta.num_value_heads}x{delta.key_dim}x{delta.value_dim}",
+            shape=f"{batch.num_tokens}x{delta.num_channels}, {delta.num_value_heads}x{delta.key_dim}x{delta.value_dim}",
         )
         yield self.linear("out_proj", kind, count, inner, own.hidden)
 
@@ -202,7 +202,7 @@ class Pass:
         yield self.linear("down_proj", kind, count, intermediate, hidden)
 
     def _experts(self, experts: Experts, count: int) -> Iterator[Operator]:
-        hidden, tokens, size = self.dimensions.hidden, self.load.num_tokens, self.precision
+        hidden, tokens, size = self.dimensions.hidden, self.batch.num_tokens, self.precision
         yield self.linear("gate", "experts", count, hidden, experts.num_experts)
         one = 3 * hidden * experts.intermediate
         distinct = experts.num_experts * (1 - (1 - experts.num_active / experts.num_experts) ** tokens)
@@ -223,7 +223,7 @@ class Pass:
 
     def _pointwise(self, name: str, kind: str, count: int, inputs: int, outputs: int) -> Operator:
         """A few operations on every element: bytes are what counts."""
-        tokens = self.load.num_tokens
+        tokens = self.batch.num_tokens
         return Operator(
             name=name,
             layer_kind=kind,
@@ -236,7 +236,7 @@ class Pass:
 
     def _norms(self) -> Operator:
         """Two in each layer, with the residual (read and written too), a last one, and those inside the mixers."""
-        own, tokens, size = self.dimensions, self.load.num_tokens, self.precision
+        own, tokens, size = self.dimensions, self.batch.num_tokens, self.precision
         num_outer = 2 * len(own.layers) + 1
         inner = own.num_attention_layers * (own.num_heads + own.num_kv_heads) * own.head_dim if own.has_qk_norm else 0
         weights = num_outer * own.hidden + (2 * own.num_attention_layers * own.head_dim if own.has_qk_norm else 0)
@@ -257,7 +257,7 @@ class Pass:
 
     def _embedding(self) -> Operator:
         """Rows of a table: moved, not multiplied."""
-        own, tokens = self.dimensions, self.load.num_tokens
+        own, tokens = self.dimensions, self.batch.num_tokens
         return Operator(
             name="embedding",
             layer_kind="model",
@@ -269,7 +269,7 @@ class Pass:
         )
 
     def _head(self) -> Iterator[Operator]:
-        own, rows = self.dimensions, self.load.num_scored
+        own, rows = self.dimensions, self.batch.num_scored
         yield self.linear("lm_head", "model", 1, own.hidden, own.vocab, rows)
         yield Operator(
             name="sampling",

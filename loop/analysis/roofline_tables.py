@@ -14,7 +14,7 @@ from loop.analysis.roofline import (
     merge,
 )
 from loop.analysis.roofline_kernels import measure_operators
-from loop.analysis.roofline_operators import Load, Pass, Precision
+from loop.analysis.roofline_operators import Batch, Forward, Precision
 from loop.analysis.tables import Advice, Filled, describe
 from loop.analysis.tables.forward_passes import ForwardPasses
 from loop.devices import Peaks
@@ -47,13 +47,13 @@ def gather_rooflines(question: Question, captures: Sequence[Capture]) -> tuple[F
     """A table per stage of each trace, without traces one; then one about drafting, if the model has a draft layer."""
     drawn = [_draw(question, capture, stage) for capture in captures for stage in _stages(capture)]
     if not drawn:
-        load = Load(
+        batch = Batch(
             num_requests=question.num_requests or 1,
             num_query_tokens=question.num_query_tokens or 1,
             num_context_tokens=question.num_context_tokens,
         )
-        drawn = [_roofline(question, load, question.pass_us)]
-    decode = next((one.load for one in drawn if one.load.num_query_tokens == 1), None)
+        drawn = [_roofline(question, batch, question.pass_us)]
+    decode = next((one.batch for one in drawn if one.batch.num_query_tokens == 1), None)
     drafts = draw_speculation(question.dimensions, decode, question.peaks) if decode else ()
     return (*(_fill(one) for one in drawn), *([_fill_drafts(drafts)] if drafts else []))
 
@@ -70,24 +70,24 @@ def _draw(question: Question, capture: Capture, stage: str) -> Roofline:
     requests = question.num_requests or (round(median(batches)) if batches else 1)
     tokens = [one.num_tokens // (one.batch_size or 1) for one in passes if one.num_tokens]
     query = question.num_query_tokens or (1 if stage == "decode" or not tokens else max(1, round(median(tokens))))
-    load = Load(
+    batch = Batch(
         num_requests=requests,
         num_query_tokens=query,
         num_context_tokens=question.num_context_tokens,
         samples_all=stage == "verify",
     )
-    operators = merge(Pass(question.dimensions, load, question.precision).operators())
+    operators = merge(Forward(question.dimensions, batch, question.precision).operators())
     walls = [row.step_us for row in ForwardPasses().rows(capture) if row.stage == stage]
     whole = question.pass_us or (median(walls) if walls else None)
-    return _roofline(question, load, whole, measured=measure_operators(capture, stage, operators))
+    return _roofline(question, batch, whole, measured=measure_operators(capture, stage, operators))
 
 
 def _roofline(
-    question: Question, load: Load, pass_us: float | None, measured: Mapping[str, Measured] | None = None
+    question: Question, batch: Batch, pass_us: float | None, measured: Mapping[str, Measured] | None = None
 ) -> Roofline:
     return draw_roofline(
         question.dimensions,
-        load,
+        batch,
         question.device,
         question.peaks,
         precision=question.precision,
@@ -98,9 +98,9 @@ def _roofline(
 
 
 def _fill(drawn: Roofline) -> Filled:
-    load = drawn.load
-    name = "decode" if load.num_query_tokens == 1 else "verify" if load.samples_all else "prefill"
-    what = f"{load.num_requests} x {load.num_query_tokens} tokens behind {load.num_context_tokens}"
+    batch = drawn.batch
+    name = "decode" if batch.num_query_tokens == 1 else "verify" if batch.samples_all else "prefill"
+    what = f"{batch.num_requests} x {batch.num_query_tokens} tokens behind {batch.num_context_tokens}"
     measured = any(row.measured_us is not None for row in drawn.rows)
     brief: tuple[str, ...] = ("operator", "layers", "gflop", "megabytes", "roof_us")
     brief += (

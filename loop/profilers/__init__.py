@@ -70,7 +70,7 @@ class Profiler(Record, ABC):
             raise UnfitError(f"{self.name} left nothing in {directory}", next=f"read {target.log}")
 
 
-class Starter(Profiler):
+class Wrapper(Profiler):
     """A profiler that cannot look into a server that runs: it must start it, and looks from then on."""
 
     @abstractmethod

@@ -9,13 +9,13 @@ from typing import ClassVar
 import httpx
 
 from loop.errors import UnfitError
-from loop.profilers import LoadName, Starter, Target, find_program
+from loop.profilers import LoadName, Target, Wrapper, find_program
 
 DRIVER = Path("/proc/driver/nvidia/params")
 INSTALL = "install Nsight Compute (the package nsight-compute of CUDA's repository) and put ncu on PATH"
 
 
-class Ncu(Starter):
+class Ncu(Wrapper):
     """`report.ncu-rep`: the first kernels of a decode step. The report is written when the server ends."""
 
     name: ClassVar[str] = "ncu"

@@ -9,13 +9,13 @@ from typing import ClassVar
 import httpx
 
 from loop.errors import UnfitError
-from loop.profilers import LoadName, Starter, Target, find_program
+from loop.profilers import LoadName, Target, Wrapper, find_program
 
 POLL_S = 0.2
 INSTALL = "install Nsight Systems (the package nsight-systems of CUDA's repository) and put nsys on PATH"
 
 
-class Nsys(Starter):
+class Nsys(Wrapper):
     """`report.nsys-rep`. SGLang opens and closes the range that is recorded, as `/start_profile` asks it to."""
 
     name: ClassVar[str] = "nsys"
