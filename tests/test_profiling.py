@@ -74,7 +74,8 @@ def test_a_trace_that_is_cut_is_told_and_the_other_profilers_go_on(
 ) -> None:
     """Nothing of it is believed, and everybody is told what is wrong."""
     write_bundle("cut", args={"fault": ["trace_cut"]})
-    said = loop("profile", "cut", "--only", "formal", "--seconds", "0.5")
+    chosen = ("--profiler", "torch_trace", "--profiler", "host_samples")
+    said = loop("profile", "cut", "--only", "formal", "--seconds", "0.5", *chosen)
 
     assert "torch_trace under prefill:" in said.stdout
     assert "is cut off" in said.stdout
